@@ -1,0 +1,61 @@
+"""The whole tree of errors. Each says whose fault it is and what happens next.
+
+UnderstudyError
+├── UsageError            the user's call or flag is wrong; the message names what to change
+│   ├── SettingsError     a flag or environment variable cannot be used
+│   └── ProtectError      something given to job.protect() cannot be protected
+├── ProtocolError         Understudy's own fault: an event that the state machine cannot have caused
+├── WireError             a message that is malformed, too large or from an old generation; it is refused
+├── TransferError         state did not arrive whole; the recovery is opened again
+├── RegroupError          process groups could not be formed again; the recovery is opened again
+└── LedgerError           a ledger cannot be read; verify and explain stop
+
+StepAbandoned             (BaseException) the body of a step is unwound because the generation ended. Not an
+                          error: `with step:` catches it and the step runs again. It is no `Exception`, so that a
+                          broad `except Exception` in a training loop cannot swallow it.
+Dismissed                 (BaseException) this member is no longer part of the job; the process ends.
+"""
+
+
+class UnderstudyError(Exception):
+    """Base of everything that Understudy raises as an error."""
+
+
+class UsageError(UnderstudyError):
+    """The caller must change something; the message says what."""
+
+
+class SettingsError(UsageError):
+    """A flag or environment variable cannot be used."""
+
+
+class ProtectError(UsageError):
+    """An object given to job.protect() cannot be protected."""
+
+
+class ProtocolError(UnderstudyError):
+    """The state machine was given an event that cannot happen. This is a bug in Understudy."""
+
+
+class WireError(UnderstudyError):
+    """A message could not be read, or must not be obeyed."""
+
+
+class TransferError(UnderstudyError):
+    """State did not arrive as it was sent."""
+
+
+class RegroupError(UnderstudyError):
+    """Process groups could not be formed for the new generation."""
+
+
+class LedgerError(UnderstudyError):
+    """A ledger is missing, torn or contradicts itself."""
+
+
+class StepAbandoned(BaseException):
+    """Unwinds the body of a step whose generation has ended."""
+
+
+class Dismissed(BaseException):
+    """Ends a member that the job no longer needs."""

@@ -1,0 +1,40 @@
+"""Why a member was lost, as a value."""
+
+import enum
+from dataclasses import dataclass
+
+from understudy.foundation.ids import StepNumber
+
+
+class CauseKind(enum.Enum):
+    EXIT = "exit"  # ended with an exit code
+    SIGNAL = "signal"  # ended by a signal that it did not get from us
+    SCRIPT_ERROR = "script error"  # the user's script raised
+    HANG = "hang"  # made no progress, and we ended it
+    DISMISSED = "dismissed"  # we ended it for another reason (start over, job stop)
+
+
+EXTERNAL_SIGNALS = frozenset({9, 15, 19})
+"""SIGKILL, SIGTERM, SIGSTOP: somebody else's doing, so meeting one again at the same step proves nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """`detail` is for people; `fingerprint` is equal for two failures that are the same failure."""
+
+    kind: CauseKind
+    detail: str
+    exit_code: int = 1
+    step: StepNumber | None = None
+    fingerprint: str = ""
+
+    @property
+    def own_fault(self) -> bool:
+        """Would a replacement running the same code probably meet the same end?"""
+        if self.kind is CauseKind.SIGNAL:
+            return -self.exit_code not in EXTERNAL_SIGNALS
+        return self.kind in (CauseKind.EXIT, CauseKind.SCRIPT_ERROR)
+
+    @property
+    def identity(self) -> str:
+        return self.fingerprint or f"{self.kind.value}:{self.exit_code}"

@@ -1,0 +1,123 @@
+"""Everything that the protocol can ask for. Commands are carried out in order.
+
+`RecordGeneration` must be durable before the next command is carried out: that is how nobody ever acts on a
+generation that a coordinator could forget.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordGeneration(Command):
+    """Make this membership durable."""
+
+    generation: Generation
+    founded_in: Generation
+    holders: tuple[tuple[Rank, MemberId], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartMember(Command):
+    """Start a process. `rank` is a hint for log names; the rank itself comes with `AssignRank`."""
+
+    member: MemberId
+    rank: Rank | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignRank(Command):
+    """Give a rank to a member. `founding`: the whole world is new, so nothing is rehearsed or received."""
+
+    member: MemberId
+    rank: Rank
+    generation: Generation
+    founded_in: Generation
+    founding: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbandonGeneration(Command):
+    """Tell the members to leave the old generation, whatever they are blocked in, and to report their positions."""
+
+    generation: Generation
+    members: tuple[MemberId, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeAt(Command):
+    """The verdict: every member reaches state `step` (`commit.action_for`), regroups, and receivers are served."""
+
+    generation: Generation
+    step: StepNumber
+    members: tuple[MemberId, ...]
+    donors: tuple[tuple[Rank, tuple[Rank, ...]], ...]  # receiver -> holders of the same bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KillMember(Command):
+    """End a process now (SIGKILL). Its `MemberLost` follows."""
+
+    member: MemberId
+    reason: str
+    hang: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseMembers(Command):
+    """Every rank has finished its steps: let the scripts go on to their end."""
+
+    generation: Generation
+    members: tuple[MemberId, ...]
+
+
+class Outcome(enum.Enum):
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"  # by an operator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopJob(Command):
+    """End every process and the job."""
+
+    outcome: Outcome
+    reason: str
+    exit_code: int
+
+
+class DecisionKind(enum.Enum):
+    START = "start"
+    SWAP = "swap"
+    ALARM = "alarm"  # a stall opened a generation without a loss
+    VERDICT = "verdict"
+    RESUMED = "resumed"
+    START_OVER = "start over"
+    REFILL = "refill"
+    NO_REFILL = "no refill"
+    REFUSE = "refuse"
+    KILL = "kill"
+    FINISH = "finish"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordDecision(Command):
+    """For the ledger and the terminal: what was decided and why."""
+
+    at: float
+    generation: Generation
+    kind: DecisionKind
+    reason: str
+    rank: Rank | None = None
+    member: MemberId | None = None
+    step: StepNumber | None = None

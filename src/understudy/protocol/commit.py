@@ -1,0 +1,79 @@
+"""The commit rule: after a fault, is the interrupted step committed or run again?
+
+State changes only inside `optimizer.step()`. The only danger is that some ranks applied step N and others cannot.
+
+- Some survivor already holds N+1: the step is committed. Who stands at the fence of N applies it too; who is behind
+  without final gradients takes the state from a twin.
+- Nobody holds N+1 and every survivor stands at the fence of N: **commit**, everybody applies.
+- Otherwise nobody can have passed the fence: **retry**, everybody runs step N again.
+
+Every member derives its own action from the one number that `judge` returns (see `Action`), so a verdict stays small
+however many ranks there are.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from understudy.foundation.ids import Rank, StepNumber
+from understudy.protocol.positions import Position
+
+
+class Action(enum.Enum):
+    """What one member does to reach the step at which all resume."""
+
+    HOLD = "hold"  # it has that state; an unfinished attempt is dropped
+    APPLY = "apply"  # it stands at the fence of the step before: let the optimizer go on
+    RECEIVE = "receive"  # it is behind or empty: take the state from a twin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """All resume at `step`. `committed` is the interrupted step when the verdict completed it."""
+
+    step: StepNumber
+    committed: StepNumber | None
+    reason: str
+
+
+def action_for(position: Position, step: StepNumber) -> Action:
+    """What a member at `position` does so that it holds state `step`."""
+    if position.holds == step:
+        return Action.HOLD
+    if position.arrived and position.holds is not None and position.holds + 1 == step:
+        return Action.APPLY
+    return Action.RECEIVE
+
+
+def judge(positions: Mapping[Rank, Position]) -> Verdict | None:
+    """Decide from the survivors' positions. None: nobody has any state left."""
+    held = {rank: position.holds for rank, position in positions.items() if position.holds is not None}
+    if not held:
+        return None
+    newest = max(held.values())
+    behind = sorted(rank for rank, holds in held.items() if holds < newest)
+    if behind:
+        return Verdict(
+            step=newest,
+            committed=StepNumber(newest - 1),
+            reason=f"step {newest - 1} was already applied by {len(held) - len(behind)} of {len(held)} survivors; "
+            f"{_ranks(behind)} will follow",
+        )
+    waiting = sorted(rank for rank in held if not positions[rank].arrived)
+    if not waiting:
+        return Verdict(
+            step=StepNumber(newest + 1),
+            committed=newest,
+            reason=f"every survivor stands at the fence of step {newest} with final gradients",
+        )
+    return Verdict(
+        step=newest,
+        committed=None,
+        reason=f"{_ranks(waiting)} had not arrived at the fence of step {newest}, so nobody passed it",
+    )
+
+
+def _ranks(ranks: list[Rank]) -> str:
+    shown = ", ".join(str(rank) for rank in ranks[:8])
+    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {shown}{more}"

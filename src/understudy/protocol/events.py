@@ -1,0 +1,120 @@
+"""Everything that can happen to a job. Each event carries the time at which it was seen."""
+
+from dataclasses import dataclass
+
+from understudy.foundation.ids import Generation, MemberId
+from understudy.protocol.causes import Cause
+from understudy.protocol.positions import Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStarted(Event):
+    """The operator asked for the job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberConnected(Event):
+    """A process that we started has said hello: it can be told things now."""
+
+    member: MemberId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberParked(Event):
+    """A spare has imported everything heavy and waits without using the CPU."""
+
+    member: MemberId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberEstablished(Event):
+    """A founding member has its first step behind it; members with equal `twin_key` hold the same bytes."""
+
+    member: MemberId
+    generation: Generation
+    twin_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberLost(Event):
+    """The process has ended. This is a fact, not a suspicion."""
+
+    member: MemberId
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressStalled(Event):
+    """No rank has moved for the learnt deadline. `stopped`: members whose process is visibly stopped."""
+
+    evidence: str
+    stopped: tuple[MemberId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaceLearnt(Event):
+    """The slowest recent step, from which deadlines follow."""
+
+    slowest_step: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionReported(Event):
+    """A member has left the old generation behind and says where it stands."""
+
+    member: MemberId
+    generation: Generation
+    position: Position
+    twin_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberPrepared(Event):
+    """A joiner has run its setup and one step in a sandbox. `generation`: the one in which it got its rank."""
+
+    member: MemberId
+    generation: Generation
+    twin_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberResumed(Event):
+    """A member has regrouped, holds the right state and has gone back to its loop."""
+
+    member: MemberId
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryFailed(Event):
+    """A member could not regroup, or received state that does not match its digest."""
+
+    member: MemberId
+    generation: Generation
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberFinished(Event):
+    """A member has no more steps and asks to be released."""
+
+    member: MemberId
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRequested(Event):
+    """An operator (or a signal) wants the job to end."""
+
+    reason: str
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick(Event):
+    """Time has passed: deadlines are looked at."""

@@ -1,0 +1,306 @@
+"""The state machine of one job: events in, commands out.
+
+    FOUNDING ──first step committed──▶ TRAINING ──loss or stall──▶ STOPPING ──all reported──▶ FORMING ─┐
+        ▲                                 ▲  ▲                        ▲  │                       │     │
+        └───────── start over ────────────┼──┼────────────────────────┼──┘        loss, failure  │     │
+                                          │  └────────────────────────┼───────────────────────────     │
+                                          │                           └────────────────────────────────┤
+                                          └────────────────── all resumed ─────────────────────────────┘
+    any ──▶ STOPPED
+
+Knows: who holds which rank, what each said last, what is awaited. Does not know: processes, sockets, tensors, time
+(other than the `at` of events). Called by the coordinator and, unchanged, by the simulator. The handling of a running
+recovery is in `recovery`, of the pool in `pool`; this file joins them.
+
+A new loss in any stage opens the next generation and begins again at STOPPING; every stage can be repeated.
+Every event costs the same however many ranks there are, except the two that speak to all of them (a new generation
+and a verdict), which are linear.
+"""
+
+from understudy.foundation.ids import Generation, MemberId, Rank
+from understudy.protocol import events as ev
+from understudy.protocol.blame import Blame
+from understudy.protocol.causes import Cause, CauseKind
+from understudy.protocol.commands import (
+    Command,
+    DecisionKind,
+    KillMember,
+    Outcome,
+    RecordDecision,
+    ReleaseMembers,
+    StopJob,
+)
+from understudy.protocol.policy import Policy
+from understudy.protocol.pool import SparePool
+from understudy.protocol.recovery import Recovery, Stage
+from understudy.protocol.roster import Member, Roster, Standing
+
+
+class JobMachine:
+    """See the module's text. `handle` is the only door; `next_deadline` says when a `Tick` is wanted."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.roster = Roster()
+        self.recovery = Recovery(policy, self.roster)
+        self.pool = SparePool(policy, self.roster)
+        self.blame = Blame(policy.max_deaths_per_step)
+        self.finished: set[MemberId] = set()
+        self.left: set[Rank] = set()
+        self.released = False
+        self.stopped: StopJob | None = None
+        self.refill_at: float | None = None
+
+    @property
+    def stage(self) -> Stage:
+        return Stage.STOPPED if self.stopped else self.recovery.stage
+
+    @property
+    def generation(self) -> Generation:
+        return self.recovery.generation
+
+    def copy(self) -> "JobMachine":
+        twin = JobMachine(self.policy)
+        twin.roster = self.roster.copy()
+        twin.recovery = self.recovery.copy(twin.roster)
+        twin.pool = self.pool.copy(twin.roster)
+        twin.blame = self.blame.copy()
+        twin.finished, twin.left, twin.released = set(self.finished), set(self.left), self.released
+        twin.stopped, twin.refill_at = self.stopped, self.refill_at
+        return twin
+
+    def handle(self, event: ev.Event) -> tuple[Command, ...]:
+        """Take one event; return what is to be done, in order."""
+        if self.stopped:
+            return ()
+        commands = self._dispatch(event)
+        for command in commands:
+            if isinstance(command, StopJob):
+                self.stopped = command
+        return tuple(commands)
+
+    def next_deadline(self) -> float | None:
+        deadlines = [d for d in (self.recovery.next_deadline(), self.refill_at) if d is not None]
+        return min(deadlines, default=None)
+
+    def _dispatch(self, event: ev.Event) -> list[Command]:
+        match event:
+            case ev.JobStarted():
+                return self._start(event.at)
+            case ev.StopRequested():
+                return self._stop(event.at, Outcome.STOPPED, event.reason, event.exit_code)
+            case ev.Tick():
+                return self._on_tick(event.at)
+            case ev.PaceLearnt():
+                self.recovery.slowest_step = event.slowest_step
+                return []
+            case ev.ProgressStalled():
+                return self._on_stall(event)
+        member = self.roster.members.get(getattr(event, "member", MemberId("")))
+        if member is None:
+            return self._refuse(event)
+        match event:
+            case ev.MemberConnected():
+                return self.recovery.on_connected(member)
+            case ev.MemberParked():
+                return self._on_parked(member)
+            case ev.MemberEstablished():
+                return self._on_established(event, member)
+            case ev.MemberLost():
+                return self._on_lost(event.at, member, event.cause)
+            case ev.PositionReported():
+                return self._after(event.at, self.recovery.on_position(event, member))
+            case ev.MemberPrepared():
+                return self._after(event.at, self.recovery.on_prepared(event, member))
+            case ev.MemberResumed():
+                return self._on_resumed(event, member)
+            case ev.RecoveryFailed():
+                return self._on_recovery_failed(event, member)
+            case ev.MemberFinished():
+                return self._on_finished(event, member)
+        raise AssertionError(f"no rule for {event!r}")
+
+    # -- beginning ------------------------------------------------------------------------------------------------
+
+    def _start(self, at: float) -> list[Command]:
+        commands = self.recovery.found(at, self.pool, "the job begins")
+        commands += self.pool.refill(at, self.generation, first=True)
+        return commands
+
+    def _on_established(self, event: ev.MemberEstablished, member: Member) -> list[Command]:
+        if event.generation == self.generation:
+            self.recovery.on_established(member, event.twin_key)
+        return []
+
+    # -- losses ---------------------------------------------------------------------------------------------------
+
+    def _on_lost(self, at: float, member: Member, cause: Cause) -> list[Command]:
+        was_warm = member.standing is Standing.PARKED
+        self.roster.remove(member)
+        self.finished.discard(member.id)
+        if member.rank is None:
+            return self._on_spare_lost(at, member, was_warm, cause)
+        if self.released or (cause.kind is CauseKind.EXIT and cause.exit_code == 0):
+            return self._on_left(at, member.rank, cause)
+        lost = f"rank {member.rank} (member {member.id}) was lost: {cause.detail}"
+        useless = self.blame.verdict_on(member.rank, cause)
+        if useless is not None:
+            return self._stop(at, Outcome.FAILED, useless, exit_code_for(cause))
+        if self.left:
+            gone = ", ".join(str(rank) for rank in sorted(self.left))
+            reason = f"{lost}; rank {gone} had already ended its script, so the world cannot be formed again"
+            return self._stop(at, Outcome.FAILED, reason, exit_code_for(cause))
+        return self._open(at, lost, DecisionKind.SWAP, exit_code_for(cause), member.rank, member.id)
+
+    def _on_spare_lost(self, at: float, member: Member, was_warm: bool, cause: Cause) -> list[Command]:
+        self.pool.on_spare_lost(was_warm)
+        reason = f"spare {member.id} was lost: {cause.detail}"
+        if self.stage is Stage.TRAINING or self.stage is Stage.FOUNDING:
+            return self.pool.refill(at, self.generation, reason=reason)
+        return []
+
+    def _on_left(self, at: float, rank: Rank, cause: Cause) -> list[Command]:
+        """A script came to its end. All of them: the job is done."""
+        if cause.exit_code != 0:
+            reason = f"rank {rank} ended its script with a failure: {cause.detail}"
+            return self._stop(at, Outcome.FAILED, reason, exit_code_for(cause))
+        self.left.add(rank)
+        if len(self.left) == self.policy.world_size:
+            return self._stop(at, Outcome.SUCCEEDED, "every rank ended its script", 0)
+        return []
+
+    def _open(
+        self,
+        at: float,
+        reason: str,
+        kind: DecisionKind,
+        exit_code: int = 1,
+        rank: Rank | None = None,
+        member: MemberId | None = None,
+    ) -> list[Command]:
+        """Open the next generation, or stop the job when it cannot be manned."""
+        self.finished.clear()
+        self.refill_at = None
+        no_way = self.recovery.cannot_open()
+        if no_way is None and self.recovery.established:
+            no_way = self.pool.cannot_fill(len(self.recovery.vacancies()))
+        if no_way is not None:
+            return self._stop(at, Outcome.FAILED, f"{reason}; no swap: {no_way}", exit_code)
+        return self._after(at, self.recovery.open(at, self.pool, reason, kind, rank, member))
+
+    def _after(self, at: float, commands: list[Command]) -> list[Command]:
+        """A verdict may be possible now; it may also be that the world has to start over, or that nothing helps."""
+        if self.stage is not Stage.STOPPING or self.recovery.awaited:
+            return commands
+        if self.recovery.must_start_over():
+            return commands + self._start_over(at)
+        if self.recovery.vacancies():
+            no_way = self.pool.cannot_fill(len(self.recovery.vacancies()))
+            if no_way is not None:
+                return commands + self._stop(at, Outcome.FAILED, f"{self.recovery.reason}; no swap: {no_way}", 1)
+            manned = self.recovery.man_vacancies(at, self.pool)
+            commands += [self.recovery.record(), *manned]
+        if self.recovery.joining:
+            return commands
+        step = self.recovery.verdict(at)
+        if isinstance(step, str):
+            return commands + self._stop(at, Outcome.FAILED, step, 1)
+        return commands + step
+
+    def _start_over(self, at: float) -> list[Command]:
+        reason = "a survivor was still before its first commit, so nothing is lost by beginning again"
+        no_way = self.recovery.cannot_start_over()
+        if no_way is not None:
+            return self._stop(at, Outcome.FAILED, f"{self.recovery.reason}; {no_way}", 1)
+        kills: list[Command] = [
+            KillMember(member=member.id, reason="the world starts over") for member in self.roster.seated()
+        ]
+        for member in self.roster.seated():
+            self.roster.remove(member)
+        return kills + self.recovery.found(at, self.pool, f"{self.recovery.reason}; {reason}")
+
+    # -- stalls and deadlines ---------------------------------------------------------------------------------------
+
+    def _on_stall(self, event: ev.ProgressStalled) -> list[Command]:
+        if self.stage not in (Stage.TRAINING, Stage.FOUNDING) or self.released:
+            return []
+        stopped = [self.roster.members[id_] for id_ in event.stopped if id_ in self.roster.members]
+        if stopped:
+            return self.recovery.kill(event.at, stopped, f"{event.evidence}, and its process is stopped")
+        return self._open(event.at, event.evidence, DecisionKind.ALARM)
+
+    def _on_tick(self, at: float) -> list[Command]:
+        if self.refill_at is not None and at >= self.refill_at:
+            self.refill_at = None
+            return self.pool.refill(at, self.generation, reason="the pool is below its size")
+        late = self.recovery.forming_is_late(at)
+        if late is not None:
+            return self._open(at, late, DecisionKind.ALARM)
+        return self.recovery.on_tick(at)
+
+    # -- recovery's end ---------------------------------------------------------------------------------------------
+
+    def _on_resumed(self, event: ev.MemberResumed, member: Member) -> list[Command]:
+        commands = self.recovery.on_resumed(event, member)
+        if commands:
+            self.refill_at = event.at + self.policy.refill_delay
+        return commands
+
+    def _on_recovery_failed(self, event: ev.RecoveryFailed, member: Member) -> list[Command]:
+        if event.generation != self.generation or self.stage is not Stage.FORMING:
+            return []
+        return self._open(event.at, f"member {member.id} could not resume: {event.why}", DecisionKind.ALARM)
+
+    def _on_parked(self, member: Member) -> list[Command]:
+        if member.rank is None:
+            self.roster.park(member)
+            self.pool.on_spare_warm()
+        return []
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    def _on_finished(self, event: ev.MemberFinished, member: Member) -> list[Command]:
+        if self.released:
+            return [ReleaseMembers(generation=self.generation, members=(member.id,))]
+        if event.generation != self.generation or self.stage is Stage.STOPPING:
+            return []
+        self.finished.add(member.id)
+        if len(self.finished) < self.policy.world_size:
+            return []
+        self.released = True
+        members = tuple(member.id for member in self.roster.seated())
+        return [
+            self._decision(event.at, DecisionKind.FINISH, "every rank has committed its last step"),
+            ReleaseMembers(generation=self.generation, members=members),
+        ]
+
+    def _stop(self, at: float, outcome: Outcome, reason: str, exit_code: int) -> list[Command]:
+        return [
+            self._decision(at, DecisionKind.STOP, reason),
+            StopJob(outcome=outcome, reason=reason, exit_code=exit_code),
+        ]
+
+    def _refuse(self, event: ev.Event) -> list[Command]:
+        """Somebody who is no longer (or never was) a member speaks. Losses of such members are no news."""
+        if isinstance(event, ev.MemberLost):
+            return []
+        who = getattr(event, "member", "?")
+        return [
+            RecordDecision(
+                at=event.at,
+                generation=self.generation,
+                kind=DecisionKind.REFUSE,
+                member=MemberId(who),
+                reason=f"{type(event).__name__} from {who}, which is not a member of generation {self.generation}",
+            )
+        ]
+
+    def _decision(self, at: float, kind: DecisionKind, reason: str) -> RecordDecision:
+        return RecordDecision(at=at, generation=self.generation, kind=kind, reason=reason)
+
+
+def exit_code_for(cause: Cause) -> int:
+    """The exit code of `understudy run` when this loss ends the job: 128 + signal, or the script's own code."""
+    if cause.exit_code < 0:
+        return 128 - cause.exit_code
+    return cause.exit_code or 1

@@ -1,0 +1,26 @@
+"""What the operator allows, and the one budget of time from which every deadline is derived."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """One owner for each limit of the protocol; the flag that sets it is named beside it."""
+
+    world_size: int  # --nproc-per-node
+    spares: int = 0  # --spares: how many warm processes to keep
+    max_start_overs: int = 3  # --max-restarts: how often the whole world may begin again before its first commit
+    max_replacements: int = 1000  # --max-replacements: processes that may be started after the first ones
+    max_deaths_per_step: int = 5  # --max-deaths-per-step
+    spare_failures_in_a_row: int = 3  # spares that may die before becoming warm until the host counts as unhealthy
+    stall_floor: float = 10.0  # --hang-floor: no deadline is shorter than this many seconds
+    stall_factor: float = 10.0  # --hang-factor: deadline = factor x the slowest recent step
+    preparation_limit: float = 300.0  # --preparation-limit: a joiner's imports, setup and rehearsal
+    forming_limit: float = 120.0  # --forming-limit: regroup and transfer
+    recovery_attempts: int = 20  # generations in a row without a resumed world until the job stops
+    resend_every: float = 2.0  # a message that was not answered is sent again after this many seconds
+    refill_delay: float = 1.0  # a new spare imports its modules after the world has found its pace again
+
+    def stall_deadline(self, slowest_step: float) -> float:
+        """How long a world may be silent before it is called stalled, given its slowest recent step."""
+        return max(self.stall_floor, self.stall_factor * slowest_step)

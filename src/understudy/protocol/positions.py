@@ -1,0 +1,27 @@
+"""What a member says about itself after its generation was abandoned."""
+
+from dataclasses import dataclass
+
+from understudy.foundation.ids import StepNumber
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a member stands.
+
+    `holds`: the number of committed steps in its state (it would run step `holds` next), or None when its state is
+    empty or torn (a joiner, or a receiver whose transfer was interrupted).
+    `arrived`: it stands at the fence of step `holds` with final gradients, and needs nobody to apply them.
+    `established`: its engines have settled (first step behind it), so that a joiner can be made equal to it.
+    """
+
+    holds: StepNumber | None
+    arrived: bool = False
+    established: bool = True
+
+    def __str__(self) -> str:
+        if not self.established:
+            return "still in its first step"
+        if self.holds is None:
+            return "without state"
+        return f"at the fence of step {self.holds}" if self.arrived else f"before the fence of step {self.holds}"

@@ -1,0 +1,354 @@
+"""One recovery: open a generation, collect positions and joiners, give the verdict, wait until all have resumed.
+
+Knows what is awaited from whom in the current generation. Called only by `job`. Messages may be lost: whatever was not
+answered is said again on a tick, and every answer may come twice.
+"""
+
+import enum
+from dataclasses import dataclass, field
+
+from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
+from understudy.protocol import events as ev
+from understudy.protocol.commands import (
+    AbandonGeneration,
+    AssignRank,
+    Command,
+    DecisionKind,
+    KillMember,
+    RecordDecision,
+    RecordGeneration,
+    ResumeAt,
+)
+from understudy.protocol.commit import Action, action_for, judge
+from understudy.protocol.donors import NoDonor, choose_donors
+from understudy.protocol.policy import Policy
+from understudy.protocol.pool import SparePool
+from understudy.protocol.positions import Position
+from understudy.protocol.roster import Member, Roster, Standing
+
+
+class Stage(enum.Enum):
+    FOUNDING = "founding"  # a new world on its way to its first commit
+    TRAINING = "training"
+    STOPPING = "stopping"  # the generation was abandoned; positions and joiners are awaited
+    FORMING = "forming"  # the verdict is out; regroup and transfer are under way
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True)
+class Recovery:
+    policy: Policy
+    roster: Roster
+    stage: Stage = Stage.FOUNDING
+    generation: Generation = Generation(0)
+    founded_in: Generation = Generation(0)
+    reason: str = ""
+    slowest_step: float = 0.0
+    established: bool = False  # somebody has its first step behind it
+    start_overs: int = 0
+    attempts: int = 0
+    awaited: set[MemberId] = field(default_factory=set)
+    joining: set[MemberId] = field(default_factory=set)
+    positions: dict[Rank, Position] = field(default_factory=dict)
+    twin_keys: dict[Rank, str] = field(default_factory=dict)
+    plan: ResumeAt | None = None
+    deadline: float | None = None
+    resend_at: float | None = None
+    killed: set[MemberId] = field(default_factory=set)
+
+    def copy(self, roster: Roster) -> "Recovery":
+        return Recovery(
+            self.policy,
+            roster,
+            self.stage,
+            self.generation,
+            self.founded_in,
+            self.reason,
+            self.slowest_step,
+            self.established,
+            self.start_overs,
+            self.attempts,
+            set(self.awaited),
+            set(self.joining),
+            dict(self.positions),
+            dict(self.twin_keys),
+            self.plan,
+            self.deadline,
+            self.resend_at,
+            set(self.killed),
+        )
+
+    # -- founding -------------------------------------------------------------------------------------------------
+
+    def found(self, at: float, pool: SparePool, reason: str) -> list[Command]:
+        """Man every rank anew. The very first generation is founded like every later start over."""
+        first = self.generation == 0
+        self.start_overs += 0 if first else 1
+        self._next_generation(reason)
+        self.founded_in = self.generation
+        self.stage, self.established = Stage.FOUNDING, False
+        self.twin_keys.clear()
+        starts: list[Command] = []
+        assigns: list[Command] = []
+        for number in range(self.policy.world_size):
+            rank = Rank(number)
+            member, start = pool.start(rank, first=True) if first else pool.take(rank)
+            starts += start
+            self.roster.seat(member, rank, Standing.ACTIVE, self.generation, at)
+            assigns += self._assign(member)
+        kind = DecisionKind.START if first else DecisionKind.START_OVER
+        return [self._decision(at, kind, reason), self.record(), *starts, *assigns]
+
+    def on_connected(self, member: Member) -> list[Command]:
+        member.connected = True
+        return self._assign(member)
+
+    def on_established(self, member: Member, twin_key: str) -> None:
+        if member.rank is not None:
+            self.twin_keys[member.rank] = twin_key
+        self.established = True
+        if self.stage is Stage.FOUNDING:
+            self.stage = Stage.TRAINING
+
+    def cannot_start_over(self) -> str | None:
+        if self.start_overs >= self.policy.max_start_overs:
+            return (
+                f"the world has started over {self.start_overs} times without a first commit "
+                f"(limit {self.policy.max_start_overs}, --max-restarts)"
+            )
+        return None
+
+    # -- opening --------------------------------------------------------------------------------------------------
+
+    def vacancies(self) -> list[Rank]:
+        return [Rank(r) for r in range(self.policy.world_size) if Rank(r) not in self.roster.holders]
+
+    def cannot_open(self) -> str | None:
+        if self.attempts >= self.policy.recovery_attempts:
+            return f"{self.attempts} generations in a row did not resume"
+        return None
+
+    def open(
+        self,
+        at: float,
+        pool: SparePool,
+        reason: str,
+        kind: DecisionKind,
+        rank: Rank | None = None,
+        member: MemberId | None = None,
+    ) -> list[Command]:
+        """Abandon the current generation. Its vacant ranks are manned at once, unless the world is so young that it
+        will probably start over."""
+        self._next_generation(reason)
+        self.stage = Stage.STOPPING
+        self.attempts += 1
+        told: list[MemberId] = []
+        for seated in self.roster.seated():
+            if seated.standing is Standing.JOINING:
+                self.joining.add(seated.id)
+            else:
+                self.awaited.add(seated.id)
+            if seated.connected:
+                told.append(seated.id)
+        self.deadline = at + self.policy.stall_deadline(self.slowest_step)
+        self.resend_at = at + self.policy.resend_every
+        manned = self.man_vacancies(at, pool) if self.established else []
+        return [
+            self._decision(at, kind, reason, rank, member),
+            self.record(),
+            AbandonGeneration(generation=self.generation, members=tuple(told), reason=reason),
+            *manned,
+        ]
+
+    def man_vacancies(self, at: float, pool: SparePool) -> list[Command]:
+        """Give every vacant rank to a spare (or to a process that is started for it)."""
+        commands: list[Command] = []
+        for vacant in self.vacancies():
+            joiner, start = pool.take(vacant)
+            self.roster.seat(joiner, vacant, Standing.JOINING, self.generation, at)
+            self.joining.add(joiner.id)
+            commands += [*start, *self._assign(joiner)]
+        return commands
+
+    def _next_generation(self, reason: str) -> None:
+        self.generation = Generation(self.generation + 1)
+        self.reason = reason
+        self.awaited.clear()
+        self.joining.clear()
+        self.positions.clear()
+        self.killed.clear()
+        self.plan = None
+        self.deadline = self.resend_at = None
+
+    # -- collecting -------------------------------------------------------------------------------------------------
+
+    def on_position(self, event: ev.PositionReported, member: Member) -> list[Command]:
+        if event.generation != self.generation or self.stage is not Stage.STOPPING or member.rank is None:
+            return []
+        if member.standing is Standing.JOINING:
+            return []  # its rehearsal is not over; what it says counts once it is prepared
+        self.positions[member.rank] = event.position
+        if event.twin_key is not None:
+            self.twin_keys[member.rank] = event.twin_key
+        self.awaited.discard(member.id)
+        return []
+
+    def on_prepared(self, event: ev.MemberPrepared, member: Member) -> list[Command]:
+        if event.generation != member.assigned_in or member.standing is not Standing.JOINING:
+            return []
+        assert member.rank is not None
+        member.standing = Standing.PREPARED
+        self.twin_keys[member.rank] = event.twin_key
+        self.joining.discard(member.id)
+        self.positions[member.rank] = Position(holds=None)
+        return []
+
+    def must_start_over(self) -> bool:
+        """Somebody is still in its first step: then nobody has committed it, and nothing is lost."""
+        unsettled = any(not position.established for position in self.positions.values())
+        nobody = not self.established and all(p.holds is None for p in self.positions.values())
+        return unsettled or nobody
+
+    # -- verdict ----------------------------------------------------------------------------------------------------
+
+    def verdict(self, at: float) -> list[Command] | str:
+        """The plan for this generation, or the reason why there can be none."""
+        verdict = judge(self.positions)
+        if verdict is None:
+            return f"{self.reason}; no live rank holds any state"
+        receivers = [
+            rank for rank, position in self.positions.items() if action_for(position, verdict.step) is Action.RECEIVE
+        ]
+        givers = [rank for rank in self.positions if rank not in set(receivers)]
+        donors = choose_donors(receivers, givers, self.twin_keys)
+        if isinstance(donors, NoDonor):
+            return f"{self.reason}; no swap: {donors.reason}"
+        members = self.roster.seated()
+        self.plan = ResumeAt(
+            generation=self.generation,
+            step=verdict.step,
+            members=tuple(member.id for member in members),
+            donors=tuple(sorted(donors.items())),
+            reason=verdict.reason,
+        )
+        self.stage = Stage.FORMING
+        self.awaited.update(member.id for member in members)
+        self.deadline = at + self.policy.forming_limit
+        self.resend_at = at + self.policy.resend_every
+        word = "commit" if verdict.committed is not None else "retry"
+        return [
+            self._decision(at, DecisionKind.VERDICT, f"{word}: {verdict.reason}", step=verdict.step),
+            self.plan,
+        ]
+
+    def on_resumed(self, event: ev.MemberResumed, member: Member) -> list[Command]:
+        if event.generation != self.generation or self.stage is not Stage.FORMING:
+            return []
+        member.standing = Standing.ACTIVE
+        self.awaited.discard(member.id)
+        if self.awaited:
+            return []
+        assert self.plan is not None
+        self.stage = Stage.TRAINING
+        self.attempts = 0
+        self.deadline = self.resend_at = None
+        return [self._decision(event.at, DecisionKind.RESUMED, self.reason, step=self.plan.step)]
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        joiners = [self._preparation_deadline(id_) for id_ in self.joining if id_ not in self.killed]
+        deadlines = [d for d in (self.deadline, self.resend_at, *joiners) if d is not None]
+        return min(deadlines, default=None)
+
+    def forming_is_late(self, at: float) -> str | None:
+        if self.stage is Stage.FORMING and self.deadline is not None and at >= self.deadline:
+            return (
+                f"{len(self.awaited)} members had not resumed {self.policy.forming_limit:g} s after the verdict "
+                "(--forming-limit)"
+            )
+        return None
+
+    def on_tick(self, at: float) -> list[Command]:
+        commands: list[Command] = []
+        if self.stage is Stage.STOPPING:
+            commands += self._kill_the_silent(at)
+        if self.resend_at is not None and at >= self.resend_at:
+            self.resend_at = at + self.policy.resend_every
+            commands += self._say_again()
+        return commands
+
+    def _kill_the_silent(self, at: float) -> list[Command]:
+        silent: list[Member] = []
+        if self.deadline is not None and at >= self.deadline:
+            self.deadline = None
+            silent += [self.roster.members[id_] for id_ in sorted(self.awaited)]
+        slow = [self.roster.members[id_] for id_ in sorted(self.joining) if at >= self._preparation_deadline(id_)]
+        commands = self.kill(at, silent, "it did not report its position in time: it hangs")
+        limit = f"it was not prepared within {self.policy.preparation_limit:g} s (--preparation-limit)"
+        return commands + self.kill(at, slow, limit)
+
+    def kill(self, at: float, members: list[Member], reason: str) -> list[Command]:
+        """End members that hang. Their loss opens the next generation."""
+        commands: list[Command] = []
+        for member in members:
+            if member.id in self.killed:
+                continue
+            self.killed.add(member.id)
+            commands += [
+                self._decision(at, DecisionKind.KILL, reason, member.rank, member.id),
+                KillMember(member=member.id, reason=reason, hang=True),
+            ]
+        return commands
+
+    def _preparation_deadline(self, member: MemberId) -> float:
+        return self.roster.members[member].assigned_at + self.policy.preparation_limit
+
+    def _say_again(self) -> list[Command]:
+        if self.stage is Stage.FORMING and self.plan is not None:
+            return [self.plan]
+        if self.stage is not Stage.STOPPING:
+            return []
+        silent = tuple(id_ for id_ in sorted(self.awaited) if self.roster.members[id_].connected)
+        commands: list[Command] = []
+        if silent:
+            commands.append(AbandonGeneration(generation=self.generation, members=silent, reason=self.reason))
+        for id_ in sorted(self.joining):
+            commands += self._assign(self.roster.members[id_])
+        return commands
+
+    # -- small change -------------------------------------------------------------------------------------------------
+
+    def _assign(self, member: Member) -> list[Command]:
+        """Tell a member its rank, once it can be told."""
+        if member.rank is None or not member.connected:
+            return []
+        return [
+            AssignRank(
+                member=member.id,
+                rank=member.rank,
+                generation=member.assigned_in,
+                founded_in=self.founded_in,
+                founding=member.assigned_in == self.founded_in,
+            )
+        ]
+
+    def record(self) -> RecordGeneration:
+        return RecordGeneration(
+            generation=self.generation,
+            founded_in=self.founded_in,
+            holders=tuple(sorted(self.roster.holders.items())),
+        )
+
+    def _decision(
+        self,
+        at: float,
+        kind: DecisionKind,
+        reason: str,
+        rank: Rank | None = None,
+        member: MemberId | None = None,
+        step: StepNumber | None = None,
+    ) -> RecordDecision:
+        return RecordDecision(
+            at=at, generation=self.generation, kind=kind, reason=reason, rank=rank, member=member, step=step
+        )
