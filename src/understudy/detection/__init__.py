@@ -1,0 +1,4 @@
+"""What notices that something is wrong: a missing heartbeat is evidence, never a membership change by itself.
+
+Belongs here: progress pages, stall detection. Must never be here: decisions about membership (that is `protocol`).
+"""

@@ -1,0 +1,105 @@
+"""The only reader of the environment.
+
+The agent writes these variables for the processes it starts, and a worker reads them once, in `understudy.join()`.
+Nothing else in the program looks at the environment.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from understudy.errors import SettingsError
+from understudy.foundation.ids import MemberId
+
+_PREFIX = "UNDERSTUDY_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """What the agent tells a worker before it starts."""
+
+    socket: str  # path of the agent's Unix socket
+    member: MemberId
+    token: str  # proves that the worker is the process that the agent started
+    run_dir: str  # where the ledger of this run is kept
+    progress_file: str  # a small mapped file in which the worker shows its progress
+    store_host: str  # the c10d store, a process beside the agent
+    store_port: int
+    digest_every: int = 0  # take digests every so many steps; 0 is never
+
+    def to_environment(self) -> dict[str, str]:
+        return {
+            f"{_PREFIX}SOCKET": self.socket,
+            f"{_PREFIX}MEMBER": self.member,
+            f"{_PREFIX}TOKEN": self.token,
+            f"{_PREFIX}RUN_DIR": self.run_dir,
+            f"{_PREFIX}PROGRESS_FILE": self.progress_file,
+            f"{_PREFIX}STORE_HOST": self.store_host,
+            f"{_PREFIX}STORE_PORT": str(self.store_port),
+            f"{_PREFIX}DIGEST_EVERY": str(self.digest_every),
+        }
+
+    @staticmethod
+    def from_environment(environment: Mapping[str, str] | None = None) -> "WorkerSettings | None":
+        """None when this process was not started by `understudy run` (plain python or torchrun)."""
+        values = os.environ if environment is None else environment
+        if f"{_PREFIX}SOCKET" not in values:
+            return None
+
+        def need(name: str) -> str:
+            try:
+                return values[f"{_PREFIX}{name}"]
+            except KeyError:
+                raise SettingsError(
+                    f"{_PREFIX}SOCKET is set but {_PREFIX}{name} is not: start the script with `understudy run`, "
+                    f"or unset {_PREFIX}SOCKET"
+                ) from None
+
+        return WorkerSettings(
+            socket=need("SOCKET"),
+            member=MemberId(need("MEMBER")),
+            token=need("TOKEN"),
+            run_dir=need("RUN_DIR"),
+            progress_file=need("PROGRESS_FILE"),
+            store_host=need("STORE_HOST"),
+            store_port=int(need("STORE_PORT")),
+            digest_every=int(need("DIGEST_EVERY")),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainSettings:
+    """What torchrun tells a worker; all absent under plain `python`."""
+
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    launched: bool = False
+
+    @staticmethod
+    def from_environment(environment: Mapping[str, str] | None = None) -> "PlainSettings":
+        values = os.environ if environment is None else environment
+        if "RANK" not in values or "WORLD_SIZE" not in values:
+            return PlainSettings()
+        return PlainSettings(
+            rank=int(values["RANK"]),
+            local_rank=int(values.get("LOCAL_RANK", "0")),
+            world_size=int(values["WORLD_SIZE"]),
+            launched=True,
+        )
+
+
+def publish_rank(rank: int, local_rank: int, world_size: int, host: str, port: int) -> None:
+    """Set the variables that scripts know from torchrun, once a member has its rank."""
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(local_rank),
+        WORLD_SIZE=str(world_size),
+        LOCAL_WORLD_SIZE=str(world_size),
+        GROUP_RANK="0",
+        GROUP_WORLD_SIZE="1",
+        ROLE_RANK=str(rank),
+        ROLE_WORLD_SIZE=str(world_size),
+        MASTER_ADDR=host,
+        MASTER_PORT=str(port),
+    )

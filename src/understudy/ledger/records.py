@@ -1,0 +1,62 @@
+"""The lines of a ledger."""
+
+import msgspec
+
+
+class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Rank `rank` holds the state after step `step`.
+
+    `inherited`: the member received this state instead of computing it (its predecessor may have written the same step
+    before it died; both records must then agree). Digests are None where none were taken at this step.
+    """
+
+    step: int
+    rank: int
+    member: str
+    generation: int
+    at: float
+    attempt: int = 0
+    batch: str | None = None
+    parameters: str | None = None
+    optimizer: str | None = None
+    rng: str | None = None
+    inherited: bool = False
+
+
+class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="decision"):
+    at: float
+    generation: int
+    kind: str
+    reason: str
+    rank: int | None = None
+    member: str | None = None
+    step: int | None = None
+
+
+class RecoveryRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="recovery"):
+    """One recovery from the loss to the resumed world.
+
+    `phases`: seconds, in the order in which they ended: detect, stop, rehearse, regroup, transfer, resume.
+    `swaps`: (rank, old member or None, new member).
+    """
+
+    at: float
+    opened_at: float
+    first_generation: int
+    generation: int
+    step: int
+    reasons: tuple[str, ...]
+    verdict: str
+    swaps: tuple[tuple[int, str | None, str], ...]
+    phases: dict[str, float]
+    received_bytes: int = 0
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    job: str
+    command: tuple[str, ...]
+    world_size: int
+    spares: int
+    digest_every: int
+    started: str  # ISO 8601
+    versions: dict[str, str]

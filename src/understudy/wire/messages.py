@@ -1,0 +1,138 @@
+"""What a worker and its agent say to each other over the Unix socket."""
+
+from typing import Any
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Every message names its type; unknown types are refused by the decoder."""
+
+
+# -- worker to agent --------------------------------------------------------------------------------------------------
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """The first message on a connection. The token must be the one that the agent gave to this member."""
+
+    member: str
+    token: str
+    pid: int
+
+
+class Parked(Message, frozen=True, kw_only=True):
+    """A spare is warm and idle now."""
+
+
+class Established(Message, frozen=True, kw_only=True):
+    generation: int
+    twin_key: str
+
+
+class PositionReport(Message, frozen=True, kw_only=True):
+    generation: int
+    holds: int | None
+    arrived: bool
+    established: bool
+    twin_key: str | None
+
+
+class Prepared(Message, frozen=True, kw_only=True):
+    """`timings`: seconds per phase (warm, setup, rehearsal)."""
+
+    generation: int
+    twin_key: str
+    timings: dict[str, float]
+
+
+class Resumed(Message, frozen=True, kw_only=True):
+    """`timings`: seconds per phase (apply, regroup, transfer); `received_bytes` is 0 for who received nothing."""
+
+    generation: int
+    timings: dict[str, float]
+    received_bytes: int = 0
+
+
+class RecoveryTrouble(Message, frozen=True, kw_only=True):
+    generation: int
+    why: str
+
+
+class Finished(Message, frozen=True, kw_only=True):
+    generation: int
+
+
+class ScriptFailed(Message, frozen=True, kw_only=True):
+    """The script raised. `fingerprint` is equal when the same exception came from the same place."""
+
+    step: int | None
+    summary: str
+    fingerprint: str
+
+
+class Note(Message, frozen=True, kw_only=True):
+    """Something a person should read, such as state that was not protected."""
+
+    text: str
+
+
+FromWorker = (
+    Hello
+    | Parked
+    | Established
+    | PositionReport
+    | Prepared
+    | Resumed
+    | RecoveryTrouble
+    | Finished
+    | ScriptFailed
+    | Note
+)
+
+# -- agent to worker --------------------------------------------------------------------------------------------------
+
+
+class Assign(Message, frozen=True, kw_only=True):
+    generation: int
+    founded_in: int
+    founding: bool
+    rank: int
+    local_rank: int
+    world_size: int
+
+
+class Abandon(Message, frozen=True, kw_only=True):
+    generation: int
+    reason: str
+
+
+class Resume(Message, frozen=True, kw_only=True):
+    """All reach state `step`; `donors` maps each receiving rank to the ranks that hold the same bytes."""
+
+    generation: int
+    step: int
+    donors: dict[int, list[int]]
+    reason: str
+
+
+class Release(Message, frozen=True, kw_only=True):
+    generation: int
+
+
+FromAgent = Assign | Abandon | Resume | Release
+
+_encoder = msgspec.msgpack.Encoder()
+_from_worker: "msgspec.msgpack.Decoder[Any]" = msgspec.msgpack.Decoder(FromWorker)
+_from_agent: "msgspec.msgpack.Decoder[Any]" = msgspec.msgpack.Decoder(FromAgent)
+
+
+def encode(message: Message) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_from_worker(data: bytes) -> FromWorker:
+    return _from_worker.decode(data)  # type: ignore[no-any-return]
+
+
+def decode_from_agent(data: bytes) -> FromAgent:
+    return _from_agent.decode(data)  # type: ignore[no-any-return]
