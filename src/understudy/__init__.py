@@ -1,1 +1,40 @@
-"""Understudy: a spare process takes over a dead training rank at the same step, bit for bit."""
+"""Understudy: a spare process takes over a dead training rank at the same step, bit for bit.
+
+    import understudy
+
+    job = understudy.join()
+    job.protect(model=model, optimizer=optimizer, data=loader)
+    for step in job.steps(3000):
+        with step:
+            ...
+
+The names below are loaded when they are first used: the command line and the agent import this package too, and must
+not pay for (or depend on) torch.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from understudy.training.data import Batches, StepData
+    from understudy.training.job import Job, join
+    from understudy.training.steps import Step
+
+__version__ = "0.1.0"
+
+__all__ = ["Batches", "Job", "Step", "StepData", "join"]
+
+_HOMES = {
+    "Batches": "understudy.training.data",
+    "StepData": "understudy.training.data",
+    "Job": "understudy.training.job",
+    "join": "understudy.training.job",
+    "Step": "understudy.training.steps",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,35 @@
+"""The environment of a worker process."""
+
+from collections.abc import Mapping
+
+from understudy.foundation.ids import Rank
+from understudy.foundation.settings import WorkerSettings
+
+
+def worker_environment(
+    inherited: Mapping[str, str], settings: WorkerSettings, rank: Rank | None, world_size: int
+) -> dict[str, str]:
+    """What we inherited, torchrun's variables where the rank is known at the start, and our own.
+
+    A script that never calls `understudy.join()` finds what it would find under torchrun. A spare has no rank yet; it
+    gets these variables in `join()`, together with its rank.
+    """
+    environment = dict(inherited)
+    if world_size > 1:
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    if rank is not None:
+        environment |= {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(world_size),
+            "LOCAL_WORLD_SIZE": str(world_size),
+            "GROUP_RANK": "0",
+            "GROUP_WORLD_SIZE": "1",
+            "ROLE_RANK": str(rank),
+            "ROLE_WORLD_SIZE": str(world_size),
+            "MASTER_ADDR": settings.store_host,
+            "MASTER_PORT": str(settings.store_port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "TORCHELASTIC_RESTART_COUNT": "0",
+        }
+    return environment | settings.to_environment()

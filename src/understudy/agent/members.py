@@ -1,0 +1,61 @@
+"""What the agent knows of one worker process: how it was started, what it said, why it ended."""
+
+from dataclasses import dataclass, replace
+
+from understudy.agent.logs import Outlet
+from understudy.agent.processes import WatchedProcess, cause_of
+from understudy.detection.progress import Place, ProgressReader
+from understudy.foundation.ids import MemberId, StepNumber
+from understudy.protocol.causes import Cause, CauseKind
+from understudy.wire.messages import ScriptFailed
+
+_IN_ITS_STEPS = (Place.IN_STEP, Place.BETWEEN_STEPS, Place.RECOVERING, Place.FINISHED)
+
+
+@dataclass(slots=True)
+class Worker:
+    """One process incarnation on this host."""
+
+    member: MemberId
+    page: ProgressReader
+    outlets: tuple[Outlet, ...]
+    process: WatchedProcess | None = None  # None when it could not be started
+    rank: int | None = None
+    warm: bool = False
+    failure: ScriptFailed | None = None
+    first_sign: float | None = None  # of its end: its failure message, the end of its connection
+    ended_for: str | None = None  # we ended it, and why
+    ended_for_hang: bool = False
+
+    def assigned(self, rank: int) -> None:
+        if self.rank is None:
+            self.rank = rank
+            for outlet in self.outlets:
+                outlet.assigned(rank)
+
+    def step(self) -> StepNumber | None:
+        progress = self.page.look()
+        in_steps = progress.place in _IN_ITS_STEPS and progress.step >= 0
+        return StepNumber(progress.step) if in_steps else None
+
+    def cause(self, code: int) -> Cause:
+        """Why it ended. What we did ourselves comes first, then what the script said, then the bare code."""
+        bare = cause_of(code, self.step())
+        if self.ended_for is not None:
+            kind = CauseKind.HANG if self.ended_for_hang else CauseKind.DISMISSED
+            return replace(bare, kind=kind, detail=self.ended_for)
+        if self.failure is not None and code != 0:
+            said = self.failure
+            return replace(
+                bare,
+                kind=CauseKind.SCRIPT_ERROR,
+                detail=said.summary,
+                fingerprint=said.fingerprint,
+                step=bare.step if said.step is None else StepNumber(said.step),
+            )
+        return bare
+
+    def close(self) -> None:
+        for outlet in self.outlets:
+            outlet.close()
+        self.page.close()

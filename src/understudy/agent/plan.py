@@ -1,0 +1,22 @@
+"""What the agent of one host is asked to run: values only, checked by whoever made them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from understudy.agent.logs import LogPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchPlan:
+    """One owner for each setting of the agent; the flag that sets it is named beside it."""
+
+    command: tuple[str, ...]  # the script and its arguments
+    environment: Mapping[str, str]  # what the processes inherit, before our own variables
+    world_size: int  # --nproc-per-node
+    run_dir: Path  # --run-dir
+    logs: LogPlan
+    store_command: tuple[str, ...]  # hosts the c10d store; the descriptor of its socket is appended
+    digest_every: int = 0  # --digest-every
+    grace: float = 5.0  # --shutdown-timeout: seconds from SIGTERM to SIGKILL when the job ends
+    look_every: float = 0.1  # seconds between two looks at the progress pages

@@ -1,0 +1,58 @@
+"""The c10d store in a process of its own, so that no training rank hosts it.
+
+The agent owns the listening socket and hands it to the process that hosts the store: the port is known at once, and a
+store that died is started again on the same port, while clients wait in the socket's queue.
+"""
+
+import asyncio
+import socket
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+
+from understudy.agent.processes import WatchedProcess, signal_name
+
+HOST = "127.0.0.1"
+_FIRST_DELAY = 0.2
+_LONGEST_DELAY = 5.0
+
+
+class StoreProcess:
+    """Runs `command FD` until it is closed. `complain` is told when the store died."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], complain: Callable[[str], None]) -> None:
+        self._command, self._environment, self._complain = tuple(command), environment, complain
+        self._listener = socket.create_server((HOST, 0), backlog=1024)
+        self.port: int = self._listener.getsockname()[1]
+        self._delay = _FIRST_DELAY
+        self._closed = False
+        self._again: asyncio.TimerHandle | None = None
+        self._process = self._start()
+
+    def _start(self) -> WatchedProcess:
+        descriptor = self._listener.fileno()
+        return WatchedProcess(
+            (*self._command, str(descriptor)),
+            environment=self._environment,
+            on_exit=self._ended,
+            stdin=subprocess.PIPE,
+            pass_fds=(descriptor,),
+        )
+
+    def _ended(self, code: int) -> None:
+        if self._closed:
+            return
+        how = f"exited with code {code}" if code >= 0 else f"was ended by {signal_name(-code)}"
+        self._complain(f"the store process {how}; it is started again on port {self.port}")
+        self._again = asyncio.get_running_loop().call_later(self._delay, self._restart)
+        self._delay = min(self._delay * 2, _LONGEST_DELAY)
+
+    def _restart(self) -> None:
+        self._process = self._start()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._again is not None:
+            self._again.cancel()
+        if self._process.alive:
+            self._process.kill_and_wait()
+        self._listener.close()

@@ -1,0 +1,275 @@
+"""Supervises the processes of one host: joins processes, logs, connections, the store and detection.
+
+Carries events to whoever decides (`Decider`) and does what is asked of it (start, send, kill, stop). It decides nothing
+about membership by itself. Joined to a coordinator by the command line.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from understudy.agent.connections import Connections
+from understudy.agent.environment import worker_environment
+from understudy.agent.logs import Console, Outlet, Std
+from understudy.agent.members import Worker
+from understudy.agent.plan import LaunchPlan
+from understudy.agent.processes import WatchedProcess
+from understudy.agent.store_process import HOST, StoreProcess
+from understudy.agent.translation import to_event
+from understudy.detection.process_state import process_state
+from understudy.detection.progress import ProgressReader
+from understudy.detection.stall import StallWatch
+from understudy.foundation.clock import Clock
+from understudy.foundation.ids import MemberId, Rank
+from understudy.foundation.settings import WorkerSettings
+from understudy.protocol.causes import Cause, CauseKind
+from understudy.protocol.commands import Outcome, StopJob
+from understudy.protocol.events import Event, MemberLost
+from understudy.wire import messages as msg
+
+_SHORTEST_WAIT = 0.02  # seconds between two ticks, should a deadline stay in the past
+
+
+class Decider(Protocol):
+    """Takes events and, through the supervisor's own methods, answers them."""
+
+    def start(self) -> None: ...
+
+    def tick(self) -> None: ...
+
+    def handle(self, event: Event) -> None: ...
+
+    def next_deadline(self) -> float | None: ...
+
+    def lost_since(self, member: MemberId, at: float) -> None: ...
+
+    def measured(self, generation: int, timings: dict[str, float], received_bytes: int) -> None: ...
+
+
+class Supervisor:
+    """`run` starts the job and returns how it ended; afterwards no process of it is left."""
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        *,
+        clock: Clock,
+        watch: StallWatch,
+        console: Console,
+        say: Callable[[str], None],
+    ) -> None:
+        self.workers: dict[MemberId, Worker] = {}
+        self._plan, self._clock, self._watch = plan, clock, watch
+        self._console, self._say = console, say
+        self._decider: Decider | None = None
+        self._stop: StopJob | None = None
+        self._crash: BaseException | None = None
+        self._stopping = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._notes: set[str] = set()
+
+    # -- the job's life -----------------------------------------------------------------------------------------------
+
+    async def run(self, decider: Decider) -> StopJob:
+        self._decider = decider
+        self._folder = Path(tempfile.mkdtemp(prefix="understudy-", dir=_memory_folder()))
+        self._connections = Connections(str(self._folder / "agent"), deliver=self._on_message, gone=self._on_gone)
+        self._store = StoreProcess(self._plan.store_command, self._plan.environment, self._say)
+        looking = asyncio.create_task(self._look_at_progress())
+        try:
+            self._ask(decider.start)
+            await self._stopping.wait()
+            await self._end_workers()
+        finally:
+            looking.cancel()
+            self._close()
+        if self._crash is not None:
+            raise self._crash
+        assert self._stop is not None
+        return self._stop
+
+    def hurry(self) -> None:
+        """No more grace: the operator asked twice."""
+        self._hurry.set()
+
+    async def _end_workers(self) -> None:
+        """SIGTERM, a grace period, SIGKILL. After a success only spares are left, and they have nothing to save."""
+        if self._stop is not None and self._stop.outcome is not Outcome.SUCCEEDED:
+            for worker in self.workers.values():
+                if worker.process is not None:
+                    worker.process.terminate()
+            hurry = asyncio.create_task(self._hurry.wait())
+            empty = asyncio.create_task(self._empty.wait())
+            if self.workers:
+                await asyncio.wait((hurry, empty), timeout=self._plan.grace, return_when=asyncio.FIRST_COMPLETED)
+            hurry.cancel()
+            empty.cancel()
+        for worker in self.workers.values():
+            if worker.process is not None:
+                worker.process.kill()
+        if self.workers:
+            await self._empty.wait()
+
+    def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for worker in list(self.workers.values()):  # only after a crash of our own
+            if worker.process is not None:
+                worker.process.kill_and_wait()
+            worker.close()
+        self._store.close()
+        self._connections.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # -- what the decider asks for ------------------------------------------------------------------------------------
+
+    def start_member(self, member: MemberId, rank: Rank | None) -> None:
+        page = ProgressReader(str(self._folder / f"{member}.progress"))
+        outlets = tuple(Outlet(self._plan.logs, stream, rank, self._console) for stream in (Std.OUT, Std.ERR))
+        worker = Worker(member, page, outlets, rank=rank)
+        self.workers[member] = worker
+        self._empty.clear()
+        try:
+            worker.process = WatchedProcess(
+                self._plan.command,
+                environment=self._environment_for(member, rank),
+                on_exit=lambda code: self._on_exit(worker, code),
+                stdout=outlets[0].descriptor,
+                stderr=outlets[1].descriptor,
+            )
+        except OSError as error:
+            why = f"its process could not be started: {error}"
+            asyncio.get_running_loop().call_soon(self._on_lost, worker, Cause(kind=CauseKind.EXIT, detail=why))
+        finally:
+            for outlet in outlets:
+                outlet.started()
+
+    def send(self, member: MemberId, message: msg.FromAgent) -> None:
+        if isinstance(message, msg.Assign) and member in self.workers:
+            self.workers[member].assigned(message.rank)
+        self._connections.send(member, message)
+
+    def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
+        worker = self.workers.get(member)
+        if worker is None or worker.process is None:
+            return
+        worker.ended_for, worker.ended_for_hang = reason, hang
+        if hang:
+            worker.first_sign = worker.page.look().at
+        worker.process.kill()
+
+    def stop(self, stop: StopJob) -> None:
+        if self._stop is None:
+            self._stop = stop
+            self._stopping.set()
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def _on_message(self, member: MemberId, message: msg.FromWorker) -> None:
+        worker = self.workers.get(member)
+        if worker is None or self._decider is None:
+            return
+        match message:
+            case msg.Hello():
+                worker.first_sign = None
+            case msg.Parked():
+                worker.warm = True
+            case msg.ScriptFailed():
+                worker.failure, worker.first_sign = message, self._clock.now()
+            case msg.Resumed(generation=generation, timings=timings, received_bytes=received):
+                self._decider.measured(generation, timings, received)
+            case msg.Note(text=text):
+                if text not in self._notes:
+                    self._notes.add(text)
+                    self._say(text)
+        event = to_event(self._clock.now(), member, message)
+        if event is not None:
+            self._tell(event)
+
+    def _on_gone(self, member: MemberId) -> None:
+        """No loss by itself: the member connects again, or its process ends."""
+        worker = self.workers.get(member)
+        if worker is not None and worker.first_sign is None:
+            worker.first_sign = self._clock.now()
+
+    def _on_exit(self, worker: Worker, code: int) -> None:
+        self._connections.drain(worker.member)
+        for outlet in worker.outlets:
+            outlet.drain()
+        self._on_lost(worker, worker.cause(code))
+
+    def _on_lost(self, worker: Worker, cause: Cause) -> None:
+        self._connections.forget(worker.member)
+        worker.close()
+        del self.workers[worker.member]
+        if worker.first_sign is not None and self._decider is not None:
+            self._decider.lost_since(worker.member, worker.first_sign)
+        self._tell(MemberLost(at=self._clock.now(), member=worker.member, cause=cause))
+        if not self.workers:
+            self._empty.set()
+
+    async def _look_at_progress(self) -> None:
+        while True:
+            await asyncio.sleep(self._plan.look_every)
+            pages = {member: worker.page.look() for member, worker in self.workers.items()}
+            for event in self._watch.observe(self._clock.now(), pages, self._state_of):
+                self._tell(event)
+
+    def _state_of(self, member: MemberId) -> str:
+        process = self.workers[member].process
+        return "" if process is None else process_state(process.pid)
+
+    # -- small change -------------------------------------------------------------------------------------------------
+
+    def _tell(self, event: Event) -> None:
+        assert self._decider is not None
+        decider = self._decider
+        self._ask(lambda: decider.handle(event))
+
+    def _ask(self, question: Callable[[], None]) -> None:
+        """Let the decider work, and remember when it wants to be woken. Its failure ends the job, orderly."""
+        try:
+            question()
+        except Exception as error:  # a bug of ours must not leave processes behind
+            self._crash = self._crash or error
+            self._stopping.set()
+            return
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        assert self._decider is not None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self._decider.next_deadline()
+        if deadline is not None and not self._stopping.is_set():
+            wait = max(_SHORTEST_WAIT, deadline - self._clock.now())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._ask, self._decider.tick)
+
+    def _environment_for(self, member: MemberId, rank: Rank | None) -> dict[str, str]:
+        settings = WorkerSettings(
+            socket=str(self._folder / "agent"),
+            member=member,
+            token=self._connections.expect(member),
+            run_dir=str(self._plan.run_dir),
+            progress_file=str(self._folder / f"{member}.progress"),
+            store_host=HOST,
+            store_port=self._store.port,
+            digest_every=self._plan.digest_every,
+        )
+        return worker_environment(self._plan.environment, settings, rank, self._plan.world_size)
+
+
+def _memory_folder() -> str | None:
+    """Pages that are written at every step belong into memory; a short path suits the socket."""
+    shared = Path("/dev/shm")
+    try:
+        with tempfile.TemporaryFile(dir=shared):
+            return str(shared)
+    except OSError:
+        return None

@@ -1,0 +1,39 @@
+"""What a worker said, as an event of the protocol."""
+
+from understudy.foundation.ids import Generation, MemberId, StepNumber
+from understudy.protocol import events as ev
+from understudy.protocol.positions import Position
+from understudy.wire import messages as msg
+
+
+def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event | None:
+    """None for what is no news to the protocol (notes, and failures that count once the process has ended)."""
+    match message:
+        case msg.Hello():
+            return ev.MemberConnected(at=at, member=member)
+        case msg.Parked():
+            return ev.MemberParked(at=at, member=member)
+        case msg.Established(generation=generation, twin_key=key):
+            return ev.MemberEstablished(at=at, member=member, generation=Generation(generation), twin_key=key)
+        case msg.PositionReport():
+            return ev.PositionReported(
+                at=at,
+                member=member,
+                generation=Generation(message.generation),
+                position=Position(
+                    holds=None if message.holds is None else StepNumber(message.holds),
+                    arrived=message.arrived,
+                    established=message.established,
+                ),
+                twin_key=message.twin_key,
+            )
+        case msg.Prepared(generation=generation, twin_key=key):
+            return ev.MemberPrepared(at=at, member=member, generation=Generation(generation), twin_key=key)
+        case msg.Resumed(generation=generation):
+            return ev.MemberResumed(at=at, member=member, generation=Generation(generation))
+        case msg.RecoveryTrouble(generation=generation, why=why):
+            return ev.RecoveryFailed(at=at, member=member, generation=Generation(generation), why=why)
+        case msg.Finished(generation=generation):
+            return ev.MemberFinished(at=at, member=member, generation=Generation(generation))
+        case msg.ScriptFailed() | msg.Note():
+            return None

@@ -1,0 +1,46 @@
+"""The command line: one subcommand per file. Modules of other commands are not imported."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import version
+
+from understudy.errors import UsageError
+
+_COMMANDS = {
+    "run": ("understudy.cli.run", "run a training script with spares (the flags of torchrun, plus --spares)"),
+    "verify": ("understudy.cli.verify", "compare the ledgers of two runs, step by step"),
+    "explain": ("understudy.cli.explain", "tell what happened in a run, and why"),
+}
+USAGE_ERROR = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = build_parser(only=given[0] if given else None)
+    args = parser.parse_args(given)
+    module = import_module(_COMMANDS[args.command][0])
+    try:
+        code: int = module.main(args)
+    except UsageError as error:
+        print(f"understudy: error: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    return code
+
+
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """`only`: the command whose flags are wanted; the others are listed, but their modules stay unread."""
+    parser = argparse.ArgumentParser(
+        prog="understudy",
+        description="A spare process takes over a dead training rank at the same step, while the others stay in "
+        "their loop.",
+    )
+    parser.add_argument("--version", action="version", version=f"understudy {version('understudy')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    for name, (module, help_text) in _COMMANDS.items():
+        command = commands.add_parser(name, help=help_text, description=help_text)
+        if name == only:
+            import_module(module).add_arguments(command)
+    return parser

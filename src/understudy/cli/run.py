@@ -1,0 +1,124 @@
+"""`understudy run`: starts a job on this host and stays with it to its end.
+
+Joins the coordinator (decides), the supervisor (acts) and the terminal (shows). Exit codes: docs/exit-codes.md.
+"""
+
+import argparse
+import asyncio
+import datetime
+import os
+import platform
+import signal
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from understudy.agent.supervisor import Supervisor
+from understudy.cli import run_flags
+from understudy.cli.terminal import Terminal, View, make_terminal
+from understudy.coordinator.coordinator import Coordinator
+from understudy.detection.progress import Place
+from understudy.detection.stall import StallWatch
+from understudy.errors import SettingsError
+from understudy.foundation.clock import SystemClock
+from understudy.ledger.records import RunInfo
+from understudy.ledger.writing import JsonLines
+from understudy.protocol.commands import StopJob
+from understudy.protocol.job import JobMachine
+
+add_arguments = run_flags.add_arguments
+
+
+def main(args: argparse.Namespace) -> int:
+    run_dir = _run_dir(args.run_dir)
+    live = sys.stderr.isatty() and not args.plain
+    request = run_flags.read_request(args, dict(os.environ), run_dir, live)
+    _write_run_info(run_dir, request)
+    terminal = make_terminal(live, run_dir)
+    stop = asyncio.run(_run(request, terminal))
+    return stop.exit_code
+
+
+async def _run(request: run_flags.RunRequest, terminal: Terminal) -> StopJob:
+    clock = SystemClock()
+    watch = StallWatch(request.policy, outside_floor=request.outside_floor)
+    supervisor = Supervisor(request.plan, clock=clock, watch=watch, console=terminal.output, say=terminal.say)
+    with JsonLines(request.plan.run_dir / "ledger" / "decisions.jsonl") as ledger:
+        coordinator = Coordinator(JobMachine(request.policy), port=supervisor, clock=clock, journals=(ledger, terminal))
+        _handle_signals(request.signals, coordinator, supervisor)
+        terminal.begin(request.plan.command, request.policy.world_size, request.policy.spares, request.remarks)
+        showing = asyncio.create_task(terminal.keep_showing(lambda: _view(coordinator, supervisor)))
+        try:
+            stop = await supervisor.run(coordinator)
+        finally:
+            showing.cancel()
+            terminal.close()
+        terminal.end(stop)
+        return stop
+
+
+def _view(coordinator: Coordinator, supervisor: Supervisor) -> View:
+    """What the live line shows, read from where it is known."""
+    machine = coordinator.machine
+    pages = [worker.page.look() for worker in supervisor.workers.values() if worker.rank is not None]
+    steps = [page.step for page in pages if page.place in (Place.IN_STEP, Place.BETWEEN_STEPS, Place.FINISHED)]
+    return View(
+        stage=machine.stage.value,
+        generation=machine.generation,
+        step=max(steps, default=None),
+        ranks_up=sum(member.connected for member in machine.roster.seated()),
+        world_size=machine.policy.world_size,
+        spares_warm=len(machine.roster.parked),
+        spares_starting=len(machine.roster.starting),
+    )
+
+
+def _handle_signals(signals: tuple[signal.Signals, ...], coordinator: Coordinator, supervisor: Supervisor) -> None:
+    """The first one ends the job with a grace period, the second one without."""
+
+    def on_signal(number: signal.Signals) -> None:
+        if coordinator.machine.stopped is not None:
+            supervisor.hurry()
+        coordinator.request_stop(f"{number.name} was received", 128 + number)
+
+    for number in signals:
+        asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
+
+
+def _run_dir(given: str | None) -> Path:
+    if given is None:
+        stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+        given = os.path.join("understudy-runs", f"{stamp}-{os.getpid()}")
+    path = Path(given).absolute()
+    if (path / "run.json").exists():
+        raise SettingsError(f"--run-dir {given}: there is a run in this folder already")
+    return path
+
+
+def _write_run_info(run_dir: Path, request: run_flags.RunRequest) -> None:
+    info = RunInfo(
+        job=run_dir.name,
+        command=request.plan.command,
+        world_size=request.policy.world_size,
+        spares=request.policy.spares,
+        digest_every=request.plan.digest_every,
+        started=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        versions=_versions(),
+    )
+    try:
+        (run_dir / "ledger").mkdir(parents=True, exist_ok=True)
+        (run_dir / "run.json").write_bytes(msgspec.json.format(msgspec.json.encode(info)) + b"\n")
+    except OSError as error:
+        raise SettingsError(f"--run-dir {run_dir}: {error.strerror}") from error
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in ("understudy", "torch"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions

@@ -1,0 +1,243 @@
+"""The flags of `understudy run`: torchrun's, with torchrun's meanings, and our own.
+
+Written by hand, because the command line must not import the engine; a test compares it with torchrun's own parser.
+`docs/flags.md` says flag by flag what is supported, ignored or refused.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from understudy.agent.logs import LogPlan, parse_std
+from understudy.agent.plan import LaunchPlan
+from understudy.errors import SettingsError
+from understudy.protocol.policy import Policy
+
+STORE_COMMAND = (sys.executable, "-m", "understudy.groups.store_host")
+_REFUSED: dict[str, tuple[object, str]] = {
+    "event_log_handler": ("null", "events are in the run's ledger"),
+    "logs_specs": (None, "custom log plugins are not supported; use --redirects, --tee and --log-dir"),
+    "numa_binding": (None, "start the script under numactl instead (--no-python numactl ...)"),
+    "virtual_local_rank": (False, "a spare learns its local rank too late for it"),
+    "duplicate_stdout_filters": ([], "use --tee and filter the files"),
+    "duplicate_stderr_filters": ([], "use --tee and filter the files"),
+}
+_IGNORED_ON_ONE_HOST = ("rdzv_backend", "rdzv_endpoint", "rdzv_conf", "node_rank", "local_addr")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """Everything `understudy run` needs to know, checked."""
+
+    plan: LaunchPlan
+    policy: Policy
+    outside_floor: float
+    plain: bool
+    signals: tuple[signal.Signals, ...]
+    remarks: tuple[str, ...]  # flags that were accepted and have no effect
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_torchrun_flags(parser)
+    _add_own_flags(parser)
+    parser.add_argument("training_script", help="the script (or module, or program) that every rank runs")
+    parser.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
+
+
+def _flag(group: "argparse._ArgumentGroup", name: str, **settings: object) -> None:
+    """A flag with its torchrun spelling and, where it has one, the spelling with underscores."""
+    spellings = [name] if "-" not in name[2:] else [name, "--" + name[2:].replace("-", "_")]
+    group.add_argument(*spellings, **settings)  # type: ignore[arg-type]
+
+
+def _comma_separated(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _add_torchrun_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("torchrun's flags", "see docs/flags.md for what is supported")
+    _flag(group, "--nnodes", default="1:1", help="number of hosts; only 1 for now")
+    _flag(group, "--nproc-per-node", default="1", help="ranks: a number, cpu or auto")
+    _flag(group, "--rdzv-backend", default="static", help="no effect on one host")
+    _flag(group, "--rdzv-endpoint", default="", help="no effect on one host")
+    _flag(group, "--rdzv-id", default="none", help="name of the job, used in the folder of its logs")
+    _flag(group, "--rdzv-conf", default="", help="no effect on one host")
+    _flag(group, "--standalone", action="store_true", help="always so on one host")
+    _flag(group, "--max-restarts", type=int, default=0, help="how often the world may start over before step 1 (0: 3)")
+    _flag(group, "--monitor-interval", type=float, default=0.1, help="no effect: the kernel tells when a rank dies")
+    _flag(group, "--start-method", default="spawn", choices=["spawn", "fork", "forkserver"], help="no effect")
+    _flag(group, "--event-log-handler", default="null", help="refused: events are in the run's ledger")
+    _flag(group, "--role", default="default", help="name in front of teed lines")
+    group.add_argument("-m", "--module", action="store_true", help="the script is a module, as in python -m")
+    _flag(group, "--no-python", action="store_true", help="the script is a program of its own")
+    _flag(group, "--run-path", action="store_true", help="run the script as python would (no difference here)")
+    _add_log_flags(group)
+    _flag(group, "--node-rank", type=int, default=0, help="no effect on one host")
+    _flag(group, "--master-addr", default="127.0.0.1", help="only this host")
+    _flag(group, "--master-port", type=int, default=None, help="no effect: the store's port is chosen freely")
+    _flag(group, "--local-addr", default=None, help="no effect on one host")
+    _flag(group, "--logs-specs", default=None, help="refused")
+    numa = ["node", "socket", "exclusive", "core-complex"]
+    _flag(group, "--numa-binding", default=None, choices=numa, help="refused: use numactl")
+    handled = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+    _flag(group, "--signals-to-handle", default=handled, help="signals that end the job orderly")
+    _flag(group, "--shutdown-timeout", type=int, default=None, help="seconds from SIGTERM to SIGKILL (default 5)")
+    _flag(group, "--virtual-local-rank", action="store_true", help="refused")
+    _flag(group, "--print-completion", default=None, choices=["bash", "zsh", "tcsh"], help="refused")
+
+
+def _add_log_flags(group: "argparse._ArgumentGroup") -> None:
+    _flag(group, "--log-dir", default=None, help="folder of the log files (default: in the run's folder)")
+    streams = "0 none, 1 stdout, 2 stderr, 3 both, or rank by rank as in 0:3,1:2"
+    group.add_argument("-r", "--redirects", default="0", help=f"streams that go to files only: {streams}")
+    group.add_argument("-t", "--tee", default="0", help=f"streams that go to files and to the console: {streams}")
+    _flag(group, "--log-line-prefix-template", default="", help="prefix of teed lines, with ${rank}, ${role_name} ...")
+    _flag(group, "--local-ranks-filter", default="", help="show only these ranks on the console, as in 0,1")
+    _flag(group, "--duplicate-stdout-filters", type=_comma_separated, default=[], help="refused")
+    _flag(group, "--duplicate-stderr-filters", type=_comma_separated, default=[], help="refused")
+
+
+def _add_own_flags(parser: argparse.ArgumentParser) -> None:
+    default = Policy(world_size=1)
+    group = parser.add_argument_group("understudy's flags")
+    _flag(group, "--spares", type=int, default=1, help="warm processes to keep ready (default 1)")
+    _flag(group, "--run-dir", default=None, help="folder of this run (default ./understudy-runs/<time>-<pid>)")
+    _flag(group, "--digest-every", type=int, default=0, help="take digests every so many steps (default 0: never)")
+    _flag(group, "--max-replacements", type=int, default=default.max_replacements, help="processes started later")
+    _flag(group, "--max-deaths-per-step", type=int, default=default.max_deaths_per_step, help="losses of one rank")
+    _flag(group, "--hang-floor", type=float, default=default.stall_floor, help="shortest deadline of a step, seconds")
+    _flag(group, "--hang-factor", type=float, default=default.stall_factor, help="times the slowest recent step")
+    _flag(group, "--hang-floor-outside", type=float, default=300.0, help="the same, outside of steps")
+    _flag(group, "--preparation-limit", type=float, default=default.preparation_limit, help="a joiner's preparation")
+    _flag(group, "--forming-limit", type=float, default=default.forming_limit, help="regroup and transfer, seconds")
+    _flag(group, "--plain", action="store_true", help="no live line on the terminal")
+
+
+# -- from flags to a request ------------------------------------------------------------------------------------------
+
+
+def read_request(args: argparse.Namespace, environment: Mapping[str, str], run_dir: Path, live: bool) -> RunRequest:
+    _refuse_what_is_not_supported(args)
+    world_size = _world_size(args.nproc_per_node)
+    policy = _policy(args, world_size)
+    command = _command(args, environment)
+    return RunRequest(
+        plan=LaunchPlan(
+            command=command,
+            environment=environment,
+            world_size=world_size,
+            run_dir=run_dir,
+            logs=_logs(args, run_dir, live),
+            store_command=STORE_COMMAND,
+            digest_every=_at_least("--digest-every", args.digest_every, 0),
+            grace=5.0 if args.shutdown_timeout is None else float(args.shutdown_timeout),
+        ),
+        policy=policy,
+        outside_floor=args.hang_floor_outside,
+        plain=args.plain,
+        signals=_signals(args.signals_to_handle),
+        remarks=_remarks(args),
+    )
+
+
+def _refuse_what_is_not_supported(args: argparse.Namespace) -> None:
+    if args.nnodes not in ("1", "1:1"):
+        raise SettingsError(f"--nnodes {args.nnodes}: many hosts are not supported yet; use --nnodes 1")
+    if args.master_addr not in ("127.0.0.1", "localhost", "::1"):
+        raise SettingsError(f"--master-addr {args.master_addr}: many hosts are not supported yet; leave it out")
+    if args.print_completion is not None:
+        raise SettingsError("--print-completion is not supported")
+    for name, (default, instead) in _REFUSED.items():
+        if getattr(args, name) != default:
+            raise SettingsError(f"--{name.replace('_', '-')} is not supported: {instead}")
+
+
+def _world_size(text: str) -> int:
+    if text in ("cpu", "auto"):
+        return os.cpu_count() or 1
+    if text in ("gpu", "xpu"):
+        raise SettingsError(
+            f"--nproc-per-node {text}: the launcher does not load the engine and cannot count devices; give the number"
+        )
+    try:
+        return _at_least("--nproc-per-node", int(text), 1)
+    except ValueError:
+        raise SettingsError(f"--nproc-per-node {text}: give a number, cpu or auto") from None
+
+
+def _at_least(flag: str, value: int, least: int) -> int:
+    if value < least:
+        raise SettingsError(f"{flag} {value}: must be {least} or more")
+    return value
+
+
+def _policy(args: argparse.Namespace, world_size: int) -> Policy:
+    for flag in ("hang_floor", "hang_factor", "hang_floor_outside", "preparation_limit", "forming_limit"):
+        if not getattr(args, flag) > 0:
+            raise SettingsError(f"--{flag.replace('_', '-')} {getattr(args, flag)}: must be more than 0")
+    restarts = _at_least("--max-restarts", args.max_restarts, 0)
+    default = Policy(world_size=world_size)
+    return Policy(
+        world_size=world_size,
+        spares=_at_least("--spares", args.spares, 0),
+        max_start_overs=restarts or default.max_start_overs,
+        max_replacements=_at_least("--max-replacements", args.max_replacements, 0),
+        max_deaths_per_step=_at_least("--max-deaths-per-step", args.max_deaths_per_step, 1),
+        stall_floor=args.hang_floor,
+        stall_factor=args.hang_factor,
+        preparation_limit=args.preparation_limit,
+        forming_limit=args.forming_limit,
+    )
+
+
+def _command(args: argparse.Namespace, environment: Mapping[str, str]) -> tuple[str, ...]:
+    script: str = args.training_script
+    if args.no_python:
+        if args.module:
+            raise SettingsError("--no-python and --module cannot be used together")
+        if shutil.which(script, path=environment.get("PATH")) is None:
+            raise SettingsError(f"{script}: no such program")
+        return (script, *args.training_script_args)
+    if not args.module and not script.startswith("-") and not Path(script).exists():
+        raise SettingsError(f"{script}: no such file (for a module use -m, for a program --no-python)")
+    python = environment.get("PYTHON_EXEC", sys.executable)
+    return (python, "-u", *(("-m",) if args.module else ()), script, *args.training_script_args)
+
+
+def _logs(args: argparse.Namespace, run_dir: Path, live: bool) -> LogPlan:
+    run_id = args.rdzv_id if args.rdzv_id != "none" else run_dir.name
+    root = Path(args.log_dir) if args.log_dir is not None else run_dir / "logs"
+    try:
+        only = frozenset(int(rank) for rank in _comma_separated(args.local_ranks_filter))
+    except ValueError:
+        raise SettingsError(f"--local-ranks-filter {args.local_ranks_filter}: give ranks, as in 0,1,2") from None
+    return LogPlan(
+        folder=root / run_id / "attempt_0",
+        redirects=parse_std("--redirects", args.redirects),
+        tee=parse_std("--tee", args.tee),
+        only=only,
+        role=args.role,
+        template=args.log_line_prefix_template,
+        relayed=live,
+    )
+
+
+def _signals(text: str) -> tuple[signal.Signals, ...]:
+    try:
+        return tuple(signal.Signals[name] for name in _comma_separated(text))
+    except KeyError as error:
+        raise SettingsError(f"--signals-to-handle {text}: there is no signal {error.args[0]}") from None
+
+
+def _remarks(args: argparse.Namespace) -> tuple[str, ...]:
+    """Flags that were given (their value is not the default) and have no effect here."""
+    defaults = argparse.ArgumentParser()
+    add_arguments(defaults)
+    ignored = (*_IGNORED_ON_ONE_HOST, "master_port", "monitor_interval", "start_method")
+    given = [name for name in ignored if getattr(args, name) != defaults.get_default(name)]
+    return tuple(f"--{name.replace('_', '-')} has no effect on one host" for name in given)

@@ -1,0 +1,48 @@
+"""The doors of the coordinator: through which it acts, and where it writes what it decided."""
+
+from typing import Protocol
+
+from understudy.foundation.ids import Generation, MemberId, Rank
+from understudy.ledger.records import DecisionRecord, RecoveryRecord
+from understudy.protocol.commands import RecordGeneration, StopJob
+from understudy.wire.messages import FromAgent
+
+
+class Port(Protocol):
+    """Acts on processes. None of these may wait; failures come back later as events."""
+
+    def start_member(self, member: MemberId, rank: Rank | None) -> None: ...
+
+    def send(self, member: MemberId, message: FromAgent) -> None: ...
+
+    def kill(self, member: MemberId, *, hang: bool, reason: str) -> None: ...
+
+    def stop(self, stop: StopJob) -> None: ...
+
+
+class Journal(Protocol):
+    """Takes every decision and every finished recovery, in order: the ledger, the terminal."""
+
+    def append(self, record: DecisionRecord | RecoveryRecord, /) -> None: ...
+
+
+class GenerationStore(Protocol):
+    """Keeps memberships. When `record` returns, the generation is as durable as this store is."""
+
+    def record(self, generation: RecordGeneration) -> None: ...
+
+
+class MemoryGenerations:
+    """Enough for one host: the store lives and dies with the job. Only the newest membership is kept."""
+
+    def __init__(self) -> None:
+        self.newest: RecordGeneration | None = None
+
+    def record(self, generation: RecordGeneration) -> None:
+        if self.newest is not None and generation.generation < self.newest.generation:
+            raise ValueError(f"generation {generation.generation} is older than {self.newest.generation}")
+        self.newest = generation
+
+    @property
+    def generation(self) -> Generation:
+        return Generation(0) if self.newest is None else self.newest.generation

@@ -1,0 +1,143 @@
+"""How long each phase of a recovery took. It listens to the same events and commands as everybody; it decides nothing.
+
+detect    from the first sign of the loss, where one is known, to the event that opened the recovery
+stop      opened, until the last survivor reported its position
+rehearse  a rank assigned, until its joiner was prepared (the longest)
+regroup, transfer   as the members measured them (the longest)
+resume    verdict, until all had resumed
+total     detect, until all had resumed
+"""
+
+from dataclasses import dataclass, field
+
+from understudy.foundation.ids import Generation, MemberId, Rank
+from understudy.ledger.records import RecoveryRecord
+from understudy.protocol import events as ev
+from understudy.protocol.commands import Command, DecisionKind, RecordDecision, RecordGeneration
+
+_OPENING = (DecisionKind.SWAP, DecisionKind.ALARM)
+_MEASURED_BY_MEMBERS = ("regroup", "transfer")
+
+
+@dataclass(slots=True)
+class _Running:
+    """What is known of the recovery under way. A new fault adds a reason and a generation; the clock runs on."""
+
+    opened_at: float
+    detected_in: float | None
+    first_generation: Generation
+    generation: Generation
+    before: dict[Rank, MemberId]
+    reasons: list[str] = field(default_factory=list)
+    verdict: str = ""
+    verdict_at: float | None = None
+    reported_at: float | None = None
+    assigned_at: dict[MemberId, float] = field(default_factory=dict)
+    prepared_in: dict[MemberId, float] = field(default_factory=dict)
+    measured: dict[str, float] = field(default_factory=dict)
+    received_bytes: int = 0
+
+
+class RecoveryClock:
+    def __init__(self) -> None:
+        self._holders: dict[Rank, MemberId] = {}
+        self._lost_since: dict[MemberId, float] = {}
+        self._running: _Running | None = None
+
+    def lost_since(self, member: MemberId, at: float) -> None:
+        """The first sign of a loss whose event is still to come."""
+        self._lost_since.setdefault(member, at)
+
+    def measured(self, generation: int, timings: dict[str, float], received_bytes: int) -> None:
+        """What a member that has resumed says of its own phases."""
+        running = self._running
+        if running is None or generation != running.generation:
+            return
+        for phase in _MEASURED_BY_MEMBERS:
+            if phase in timings:
+                running.measured[phase] = max(running.measured.get(phase, 0.0), timings[phase])
+        running.received_bytes += received_bytes
+
+    def on_event(self, event: ev.Event) -> None:
+        running = self._running
+        if running is None:
+            return
+        match event:
+            case ev.PositionReported(at=at, member=member, generation=generation):
+                if generation == running.generation and member not in running.assigned_at:
+                    running.reported_at = at
+            case ev.MemberPrepared(at=at, member=member):
+                if member in running.assigned_at:
+                    running.prepared_in.setdefault(member, at - running.assigned_at[member])
+
+    def on_command(self, event: ev.Event, command: Command) -> RecoveryRecord | None:
+        """Takes every command of `event`; returns the record when the recovery has ended with it."""
+        match command:
+            case RecordDecision(kind=kind) if kind in _OPENING:
+                self._open(event, command)
+            case RecordDecision(kind=DecisionKind.START_OVER):
+                self._running = None
+            case RecordDecision(kind=DecisionKind.VERDICT) if self._running is not None:
+                self._running.verdict, self._running.verdict_at = command.reason, event.at
+            case RecordDecision(kind=DecisionKind.RESUMED) if self._running is not None:
+                return self._close(self._running, command)
+            case RecordGeneration(holders=holders):
+                self._on_generation(event.at, dict(holders))
+        return None
+
+    def _open(self, event: ev.Event, decision: RecordDecision) -> None:
+        since = self._lost_since.pop(decision.member, None) if decision.member is not None else None
+        if self._running is None:
+            self._running = _Running(
+                opened_at=event.at,
+                detected_in=None if since is None else max(0.0, event.at - since),
+                first_generation=decision.generation,
+                generation=decision.generation,
+                before=dict(self._holders),
+            )
+        running = self._running
+        running.generation = decision.generation
+        running.reasons.append(decision.reason)
+        running.reported_at = running.verdict_at = None
+        running.measured.clear()
+        running.received_bytes = 0
+
+    def _on_generation(self, at: float, holders: dict[Rank, MemberId]) -> None:
+        if self._running is not None:
+            for rank, member in holders.items():
+                if self._running.before.get(rank) != member:
+                    self._running.assigned_at.setdefault(member, at)
+        self._holders = holders
+
+    def _close(self, running: _Running, decision: RecordDecision) -> RecoveryRecord:
+        self._running = None
+        at = decision.at
+        phases: dict[str, float] = {}
+        if running.detected_in is not None:
+            phases["detect"] = running.detected_in
+        if running.reported_at is not None:
+            phases["stop"] = running.reported_at - running.opened_at
+        swaps = tuple(
+            (int(rank), running.before.get(rank), member)
+            for rank, member in sorted(self._holders.items())
+            if running.before.get(rank) != member
+        )
+        rehearsals = [running.prepared_in[member] for _, _, member in swaps if member in running.prepared_in]
+        if rehearsals:
+            phases["rehearse"] = max(rehearsals)
+        phases |= running.measured
+        if running.verdict_at is not None:
+            phases["resume"] = at - running.verdict_at
+        phases["total"] = at - running.opened_at + (running.detected_in or 0.0)
+        return RecoveryRecord(
+            at=at,
+            opened_at=running.opened_at,
+            first_generation=running.first_generation,
+            generation=running.generation,
+            step=decision.step if decision.step is not None else -1,
+            reasons=tuple(running.reasons),
+            verdict=running.verdict,
+            swaps=swaps,
+            phases=phases,
+            received_bytes=running.received_bytes,
+        )

@@ -1,0 +1,65 @@
+"""Faults as data: what happens to which rank at which place of which step. The same schedule runs anywhere."""
+
+import enum
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+class Kind(enum.StrEnum):
+    KILL = "kill"  # SIGKILL
+    STOP = "stop"  # SIGSTOP
+    SPIN = "spin"  # a Python loop that never ends
+    HOLD_GIL = "hold-gil"  # a native call that never returns and keeps the interpreter lock
+    ERROR = "error"  # the script raises
+
+
+class Place(enum.StrEnum):
+    FORWARD = "forward"
+    COLLECTIVE = "collective"  # blocked in a collective of the backward
+    BEFORE_FENCE = "before-fence"
+    IN_OPTIMIZER = "in-optimizer"  # one of two parameter groups is updated
+    AFTER_OPTIMIZER = "after-optimizer"
+    BETWEEN_STEPS = "between-steps"
+    # phases of a recovery
+    STOP = "stop"
+    REHEARSE = "rehearse"
+    REGROUP = "regroup"
+    TRANSFER = "transfer"
+    RESUME = "resume"
+
+
+IN_STEP = (
+    Place.FORWARD,
+    Place.COLLECTIVE,
+    Place.BEFORE_FENCE,
+    Place.IN_OPTIMIZER,
+    Place.AFTER_OPTIMIZER,
+    Place.BETWEEN_STEPS,
+)
+IN_RECOVERY = (Place.STOP, Place.REHEARSE, Place.REGROUP, Place.TRANSFER, Place.RESUME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """`step` is None for places in a recovery. `joiner`: only a member that joined as a replacement."""
+
+    name: str
+    kind: Kind
+    rank: int
+    place: Place
+    step: int | None = None
+    joiner: bool = False
+    times: int = 1  # how many members in a row meet it
+
+
+def save_schedule(path: Path, faults: Iterable[Fault]) -> None:
+    path.write_text(json.dumps([asdict(fault) for fault in faults], indent=1))
+
+
+def load_schedule(path: Path) -> tuple[Fault, ...]:
+    return tuple(
+        Fault(**{**entry, "kind": Kind(entry["kind"]), "place": Place(entry["place"])})
+        for entry in json.loads(path.read_text())
+    )

@@ -1,0 +1,150 @@
+"""Makes scheduled faults happen inside a real worker, and leaves a proof for each one that fired.
+
+A fault fires as often as its `times` says, over all members that ever hold the rank: the proof is a file that only one
+process can create, written before the blow.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+
+from understudy.faults.catalogue import Fault, Kind, Place
+from understudy.training.job import Job
+from understudy.training.steps import Step
+
+_PEER_DELAY = 0.25
+_KILL_DELAY = 0.08
+
+
+class InjectedError(RuntimeError):
+    """What `Kind.ERROR` raises."""
+
+
+class Injector:
+    """Arm it before `job.protect()`, so that its optimizer hook comes before the fence."""
+
+    def __init__(self, job: Job, faults: tuple[Fault, ...], proofs: Path) -> None:
+        self._job, self._faults, self._proofs = job, faults, proofs
+        self._step: Step | None = None
+        self._joined = False
+        proofs.mkdir(parents=True, exist_ok=True)
+        job.on_phase(self._on_phase)
+
+    # -- hooks --------------------------------------------------------------------------------------------------------
+
+    def arm(self, block: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """`block`: a module in the middle of the model. The optimizer needs two parameter groups."""
+        block.register_forward_pre_hook(lambda *_: self._at(Place.FORWARD))
+        block.register_full_backward_pre_hook(lambda *_: self._at_collective())
+        optimizer.register_step_pre_hook(lambda *_: self._at(Place.BEFORE_FENCE))
+        optimizer.register_step_post_hook(lambda *_: self._at(Place.AFTER_OPTIMIZER))
+        self._arm_inside(optimizer)
+
+    def _arm_inside(self, optimizer: torch.optim.Optimizer) -> None:
+        """Between the updates of the first and the second parameter group the state is half changed."""
+        begin_group: Any = optimizer._init_group  # type: ignore[attr-defined]
+
+        def begin_and_check(group: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+            if group is optimizer.param_groups[1]:
+                self._at(Place.IN_OPTIMIZER)
+            return begin_group(group, *args, **kwargs)
+
+        optimizer._init_group = begin_and_check  # type: ignore[attr-defined]
+
+    def watch(self, steps: Iterator[Step]) -> Iterator[Step]:
+        for step in steps:
+            self._step = step
+            yield step
+            if step.committed:
+                self._at(Place.BETWEEN_STEPS)
+
+    def _on_phase(self, phase: str, _generation: int) -> None:
+        self._joined = self._joined or phase == Place.REHEARSE
+        for fault in self._faults:
+            if fault.place == phase and fault.rank == self._job.rank and fault.joiner == self._joined:
+                self._fire(fault)
+
+    # -- firing -------------------------------------------------------------------------------------------------------
+
+    def _due(self, place: Place, rank: int) -> Iterator[Fault]:
+        step = self._step
+        if step is None or step.rehearsing:
+            return
+        for fault in self._faults:
+            if fault.place is place and fault.rank == rank and fault.step == step.number:
+                yield fault
+
+    def _at(self, place: Place) -> None:
+        for fault in self._due(place, self._job.rank):
+            self._fire(fault)
+
+    def _at_collective(self) -> None:
+        """Strike while blocked: a thread does it, and a peer comes late so that the collective cannot complete."""
+        for fault in self._due(Place.COLLECTIVE, self._job.rank):
+            threading.Timer(_KILL_DELAY, self._fire, [fault]).start()
+        neighbour = (self._job.rank - 1) % self._job.world_size
+        for fault in self._due(Place.COLLECTIVE, neighbour):
+            if self._remaining(fault):
+                time.sleep(_PEER_DELAY)
+
+    def _remaining(self, fault: Fault) -> bool:
+        return not (self._proofs / f"{fault.name}.{fault.times - 1}.json").exists()
+
+    def _fire(self, fault: Fault) -> None:
+        for turn in range(fault.times):
+            if self._leave_proof(fault, turn):
+                _strike(fault)
+                return
+
+    def _leave_proof(self, fault: Fault, turn: int) -> bool:
+        proof = {
+            "fault": fault.name,
+            "at": time.monotonic(),
+            "pid": os.getpid(),
+            "rank": self._job.rank,
+            "step": self._step.number if self._step else None,
+            "place": fault.place,
+            "kind": fault.kind,
+        }
+        path = self._proofs / f"{fault.name}.{turn}.json"
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            return False
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(proof, file)
+        return True
+
+
+def _strike(fault: Fault) -> None:
+    match fault.kind:
+        case Kind.KILL:
+            os.kill(os.getpid(), signal.SIGKILL)
+        case Kind.STOP:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case Kind.SPIN:
+            _spin()
+        case Kind.HOLD_GIL:
+            ctypes.PyDLL(None).sleep(100_000)
+        case Kind.ERROR:
+            raise InjectedError(f"injected by {fault.name}")
+
+
+def _spin() -> NoReturn:
+    while True:
+        pass
+
+
+def fired(proofs: Path) -> list[dict[str, Any]]:
+    """Every proof, in the order in which the faults struck."""
+    found = [json.loads(path.read_text()) for path in proofs.glob("*.json")]
+    return sorted(found, key=lambda proof: float(proof["at"]))

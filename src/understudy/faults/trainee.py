@@ -1,0 +1,113 @@
+"""The small training script that claims and tests run and kill: `understudy run ... -m understudy.faults.trainee`.
+
+A residual network with dropout on made-up data, as DDP or as FSDP2 over a mesh of replicas and shards. Everything in it
+is deterministic, so two runs can be compared bit for bit.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import understudy
+from understudy.faults.catalogue import load_schedule
+from understudy.faults.injector import Injector
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.drop(self.down(torch.nn.functional.gelu(self.up(self.norm(x)))))
+        return x + y
+
+
+class Made(torch.utils.data.Dataset[torch.Tensor]):
+    """Samples that are a function of their number."""
+
+    def __init__(self, size: int, width: int) -> None:
+        self._size, self._width = size, width
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        return torch.randn(self._width, generator=torch.Generator().manual_seed(number))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mode", choices=("ddp", "hsdp"), default="ddp")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--blocks", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--repeat", type=int, default=1, help="forward passes per sample, to make a step longer")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds to sleep after each step (between steps)")
+    parser.add_argument("--faults", type=Path, help="a schedule, see understudy.faults.catalogue")
+    parser.add_argument("--proofs", type=Path, help="where faults leave their proofs")
+    parser.add_argument("--times", type=Path, help="rank 0 writes the times of its committed steps here")
+    return parser.parse_args()
+
+
+def build(options: argparse.Namespace) -> tuple[nn.Module, nn.Module, torch.optim.Optimizer]:
+    blocks = nn.Sequential(*[Block(options.width) for _ in range(options.blocks)])
+    model: nn.Module = nn.Sequential(blocks, nn.Linear(options.width, options.width))
+    middle = blocks[options.blocks // 2]
+    if options.mode == "ddp":
+        model = DistributedDataParallel(model)
+    else:
+        mesh = init_device_mesh("cpu", (2, torch.distributed.get_world_size() // 2), mesh_dim_names=("rep", "shard"))
+        for block in blocks:
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    parameters = list(model.parameters())
+    half = len(parameters) // 2
+    groups = [{"params": parameters[:half]}, {"params": parameters[half:]}]
+    return model, middle, torch.optim.AdamW(groups, lr=1e-3)
+
+
+def main() -> None:
+    options = arguments()
+    torch.set_num_threads(1)
+    job = understudy.join(seed=7)
+    model, middle, optimizer = build(options)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 / (1 + 0.01 * step))
+    injector = None
+    if options.faults:
+        injector = Injector(job, load_schedule(options.faults), options.proofs)
+        injector.arm(middle, optimizer)
+    data = understudy.Batches(Made(4096, options.width), batch_size=options.batch_size, seed=7)
+    job.protect(model=model, optimizer=optimizer, data=data, scheduler=scheduler)
+    steps = job.steps(options.steps)
+    times: list[float] = []
+    for step in injector.watch(steps) if injector else steps:
+        with step:
+            batch = step.batch()
+            for _ in range(options.repeat):
+                loss = model(batch).square().mean() / options.repeat
+                loss.backward()
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+        if step.committed:
+            times.append(time.monotonic())
+            if options.pause:
+                time.sleep(options.pause)
+    if options.times and job.rank == 0:
+        options.times.write_text(json.dumps(times))
+
+
+if __name__ == "__main__":
+    main()

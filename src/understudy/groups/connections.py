@@ -1,0 +1,102 @@
+"""Which sockets belong to the process groups, and how to break them.
+
+gloo has no abort: after a SIGSTOP or a cut link everybody in a collective waits for the group's timeout. Shutting down
+the group's own connections makes a blocked call raise within milliseconds, from any thread. gloo does not tell which
+sockets are its own, so they are found by comparing the process's sockets before and after groups are formed.
+"""
+
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_BROKEN = select.POLLHUP | select.POLLERR | select.POLLRDHUP | select.POLLNVAL
+
+
+def open_sockets() -> dict[int, str]:
+    """Descriptor -> identity of every socket of this process."""
+    found: dict[int, str] = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if target.startswith("socket:"):
+            found[int(name)] = target
+    return found
+
+
+class Connections:
+    """The connections of this process's groups. `break_all` may be called from any thread at any time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owned: dict[int, str] = {}
+        self._before: dict[int, str] | None = None
+        self._poll = select.poll()
+
+    @contextmanager
+    def forming(self, fresh: bool = False) -> Iterator[None]:
+        """Sockets that appear inside belong to the groups; with `fresh` they replace all earlier ones."""
+        with self._lock:
+            if fresh:
+                self._owned = {}
+            self._before = open_sockets()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._owned.update(self._appeared())
+                self._before = None
+                self._poll = select.poll()
+                for descriptor in self._owned:
+                    self._poll.register(descriptor, select.POLLRDHUP)
+
+    def broken(self) -> bool:
+        """Has any peer gone, as far as the kernel knows? One system call."""
+        return any(event & _BROKEN for _, event in self._poll.poll(0))
+
+    def break_all(self) -> int:
+        """Make every blocked operation of the groups fail now. Returns how many connections were shut down."""
+        with self._lock:
+            ours = {**self._owned, **self._appeared()}
+        current = open_sockets()
+        return sum(_shut_down(descriptor) for descriptor, name in ours.items() if current.get(descriptor) == name)
+
+    def _appeared(self) -> dict[int, str]:
+        if self._before is None:
+            return {}
+        before = self._before
+        return {
+            descriptor: name
+            for descriptor, name in open_sockets().items()
+            if before.get(descriptor) != name and _is_tcp_connection(descriptor)
+        }
+
+
+def _is_tcp_connection(descriptor: int) -> bool:
+    return _with_duplicate(descriptor, lambda _: None)
+
+
+def _shut_down(descriptor: int) -> bool:
+    return _with_duplicate(descriptor, lambda connection: connection.shutdown(socket.SHUT_RDWR))
+
+
+def _with_duplicate(descriptor: int, act: Callable[[socket.socket], None]) -> bool:
+    """Act on a duplicate of a connected TCP socket; listening sockets and all others are left alone."""
+    try:
+        connection = socket.socket(fileno=os.dup(descriptor))
+    except OSError:
+        return False
+    with connection:
+        try:
+            if connection.family not in (socket.AF_INET, socket.AF_INET6):
+                return False
+            if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                return False
+            act(connection)
+        except OSError:
+            return False
+    return True

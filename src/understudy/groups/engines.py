@@ -1,0 +1,58 @@
+"""What each engine needs around a fault: a clean slate after an aborted step, and equal lazy state on a joiner.
+
+DDP rebuilds its buckets after its first step, so a fresh joiner would have another bucket layout than the survivors:
+it gets the same one by a rehearsal in a world of one. FSDP2 has a public reset for aborted iterations.
+"""
+
+import os
+from collections.abc import Iterable
+
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
+
+from understudy.groups.world import World
+
+
+class Engines:
+    """The engines inside the protected modules."""
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        self._ddp: list[DistributedDataParallel] = []
+        self._fsdp_roots: list[FSDPModule] = []
+        for module in modules:
+            self._find(module)
+
+    def _find(self, module: nn.Module) -> None:
+        if isinstance(module, DistributedDataParallel):
+            self._ddp.append(module)
+        elif isinstance(module, FSDPModule):
+            self._fsdp_roots.append(module)
+        else:
+            for child in module.children():
+                self._find(child)
+
+    def prepare_sandbox(self, world: World) -> None:
+        """DDP's backward needs collectives that return tensors: its groups become worlds of one."""
+        for ddp in self._ddp:
+            world.be_alone(ddp.process_group, unique=_fresh_number())
+
+    def settle(self) -> None:
+        """After the first backward: everything lazy happens now, on all ranks alike (a collective for DDP)."""
+        for ddp in self._ddp:
+            ddp.reducer._rebuild_buckets()
+
+    def reset(self) -> None:
+        """Forget an aborted iteration, and start equal on all ranks. Called after every regroup by everyone."""
+        for ddp in self._ddp:
+            group = ddp.process_group
+            assert isinstance(group, dist.ProcessGroup)
+            ddp._update_process_group(group)  # type: ignore[no-untyped-call]
+        for root in self._fsdp_roots:
+            root.reset_iter_state()
+
+
+def _fresh_number() -> int:
+    """A number that no generation and no other sandbox uses."""
+    return (1 << 40) | int.from_bytes(os.urandom(4), "little")

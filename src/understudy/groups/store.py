@@ -1,0 +1,81 @@
+"""The c10d store as a worker sees it: waiting can be interrupted.
+
+torch's own client waits inside C++ until a key appears or a timeout passes, and cannot be woken. A recovery must be
+able to leave a wait at once, because the member whose key it waits for may have died. This store asks again and again
+instead, and looks between two questions whether its generation has been abandoned.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store, TCPStore
+
+from understudy.errors import StepAbandoned
+
+_FIRST_PAUSE = 0.0005
+_LONGEST_PAUSE = 0.02
+
+
+class InterruptibleStore(Store):
+    """A `torch.distributed.Store` around a TCPStore client. `abandoned` says whether waiting has become pointless."""
+
+    def __init__(self, host: str, port: int, abandoned: Callable[[], bool], timeout: timedelta) -> None:
+        super().__init__()
+        self._timeout = timeout
+        self._abandoned = abandoned
+        self._client = TCPStore(host, port, is_master=False, timeout=timeout)
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        deadline = time.monotonic() + (timeout or self._timeout).total_seconds()
+        pause = _FIRST_PAUSE
+        while not self._client.check(keys):
+            if self._abandoned():
+                raise StepAbandoned(f"stopped waiting for {keys[0]}: the generation was abandoned")
+            if time.monotonic() > deadline:
+                raise dist.DistStoreError(f"{keys[0]} did not appear in the store in time")
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+    def get(self, key: str) -> bytes:
+        self.wait([key])
+        return self._client.get(key)
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        self.wait(keys)
+        return self._client.multi_get(keys)
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self._client.set(key, value)  # type: ignore[arg-type]
+
+    def multi_set(self, keys: list[str], values: list[str]) -> None:
+        for key, value in zip(keys, values, strict=True):
+            self._client.set(key, value)
+
+    def append(self, key: str, value: str) -> None:
+        self._client.append(key, value)  # type: ignore[attr-defined]
+
+    def add(self, key: str, value: int) -> int:
+        return self._client.add(key, value)
+
+    def check(self, keys: list[str]) -> bool:
+        return self._client.check(keys)
+
+    def compare_set(self, key: str, expected_value: str, desired_value: str) -> bytes:
+        return self._client.compare_set(key, expected_value, desired_value)
+
+    def delete_key(self, key: str) -> bool:
+        return self._client.delete_key(key)
+
+    def num_keys(self) -> int:
+        return self._client.num_keys()
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._timeout = timeout
+
+    def has_extended_api(self) -> bool:
+        return True
+
+    def clone(self) -> "InterruptibleStore":
+        return self

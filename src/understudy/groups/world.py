@@ -1,0 +1,152 @@
+"""All process groups of this process: found a world, keep track of groups that the script makes, re-form them in place.
+
+Every group keeps its identity over a regroup: the ProcessGroup object, DDP's reducer, FSDP2, DeviceMesh and groups that
+the script holds go on working with new peers behind them.
+"""
+
+import functools
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+from torch._C._distributed_c10d import HashStore, PrefixStore, ReconfigureOptions, Store
+from torch.distributed.distributed_c10d import GroupName
+
+from understudy.errors import RegroupError, StepAbandoned
+from understudy.foundation.ids import Generation, Rank
+from understudy.groups.connections import Connections
+from understudy.groups.store import InterruptibleStore
+
+
+class World:
+    """The groups of one member. `store` is shared by all members; `abandoned` interrupts every wait."""
+
+    def __init__(
+        self,
+        *,
+        rank: Rank,
+        size: int,
+        founded_in: Generation,
+        store: InterruptibleStore,
+        abandoned: Callable[[], bool],
+        timeout: timedelta,
+        device: torch.device,
+    ) -> None:
+        self.rank, self.size, self.device, self.timeout = rank, size, device, timeout
+        self.store = store
+        self.connections = Connections()
+        self._founded_in = founded_in
+        self._abandoned = abandoned
+        self._made_real: set[str] = set()  # groups that began on the fake backend and have a real one now
+
+    # -- beginning ----------------------------------------------------------------------------------------------------
+
+    def found(self, backend: str) -> None:
+        """A new world: all members form the default group together."""
+        self._watch_new_groups()
+        dist.init_process_group(
+            backend, rank=self.rank, world_size=self.size, store=self._root_store(), timeout=self.timeout
+        )
+
+    def enter_sandbox(self) -> None:
+        """A joiner's world without peers: setup and a rehearsal run on the fake backend."""
+        dist.init_process_group("fake", rank=self.rank, world_size=self.size, store=HashStore())
+
+    def _root_store(self) -> Store:
+        return PrefixStore(f"world-{self._founded_in}", self.store)
+
+    def _watch_new_groups(self) -> None:
+        """Remember the connections of every group that is made from now on, by us or by the script."""
+        make = c10d._new_process_group_helper
+        if getattr(make, "watched_by_understudy", False):
+            return
+
+        @functools.wraps(make)
+        def make_and_remember(*args: Any, **kwargs: Any) -> Any:
+            with self.connections.forming():
+                return make(*args, **kwargs)
+
+        make_and_remember.watched_by_understudy = True  # type: ignore[attr-defined]
+        c10d._new_process_group_helper = make_and_remember
+
+    # -- groups -------------------------------------------------------------------------------------------------------
+
+    def groups(self) -> list[tuple[GroupName, dist.ProcessGroup]]:
+        """Every group of this process in one order that is the same on all ranks, so that nobody waits crosswise."""
+        return sorted(((name, group) for group, name in c10d._world.pg_names.items()), key=lambda item: item[0])
+
+    @staticmethod
+    def members(group: dist.ProcessGroup) -> list[int]:
+        ranks = c10d._world.pg_group_ranks[group]
+        return sorted(ranks, key=lambda rank: ranks[rank])
+
+    # -- regroup ------------------------------------------------------------------------------------------------------
+
+    def regroup(self, generation: Generation) -> None:
+        """Form every group again for `generation`, with whoever holds each rank now."""
+        try:
+            with self.connections.forming(fresh=True):
+                for name, group in self.groups():
+                    self._regroup_one(generation, name, group)
+        except StepAbandoned:
+            raise
+        except RuntimeError as error:
+            raise RegroupError(f"the groups of generation {generation} could not be formed: {error}") from error
+        self._watch_new_groups()
+
+    def _regroup_one(self, generation: Generation, name: GroupName, group: dist.ProcessGroup) -> None:
+        if self._abandoned():
+            raise StepAbandoned(f"generation {generation} was abandoned during its regroup")
+        self.make_real(name, group)
+        backend = group._get_backend(self.device)
+        ranks = self.members(group)
+        prefix = f"handles/{generation}/{name}"
+        self.store.set(f"{prefix}/{self.rank}", backend.get_reconfigure_handle())
+        handles = self.store.multi_get([f"{prefix}/{rank}" for rank in ranks])
+        _reconfigure(backend, generation, [handle.decode() for handle in handles], self.timeout)
+        group._set_group_name(name)  # functional collectives find a group by its name
+
+    # -- sandbox ------------------------------------------------------------------------------------------------------
+
+    def make_real(self, name: GroupName, group: dist.ProcessGroup) -> None:
+        """Put a real backend under a group that was made on the fake one. Happens once per group of a joiner."""
+        if c10d._world.pg_map[group][0] != "fake" or name in self._made_real:
+            return
+        ranks = self.members(group)
+        store = self._root_store()
+        if group is not dist.group.WORLD:
+            store = PrefixStore(f"{dist.group.WORLD.group_name}/", store)  # type: ignore[union-attr]
+        store = PrefixStore(f"{self.device.type}/", PrefixStore(f"{name}/", store))
+        backend = dist.ProcessGroupGloo(store, ranks.index(self.rank), len(ranks), self._gloo_options(ranks))
+        group._register_backend(self.device, dist.ProcessGroup.BackendType.GLOO, backend)
+        group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        group._set_group_name(name)
+        self._made_real.add(name)
+
+    def _gloo_options(self, ranks: list[int]) -> Any:
+        options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+        options._timeout = self.timeout
+        options._devices = [dist.ProcessGroupGloo.create_default_device()]
+        options._threads = 2
+        options.enable_reconfigure = True
+        options.global_ranks_in_group = ranks
+        return options
+
+    def be_alone(self, group: dist.ProcessGroup, unique: int) -> None:
+        """Make a group a world of one, so that an engine whose backward needs real collectives can rehearse."""
+        name = c10d._world.pg_names[group]
+        self.make_real(name, group)
+        backend = group._get_backend(self.device)
+        _reconfigure(backend, unique, [backend.get_reconfigure_handle()], self.timeout)
+        group._set_group_name(name)
+
+
+def _reconfigure(backend: Any, unique: int, handles: list[str], timeout: timedelta) -> None:
+    options = ReconfigureOptions()
+    options.uuid = unique
+    options.handles = handles
+    options.timeout = timeout
+    backend.reconfigure(options).wait()

@@ -1,0 +1,325 @@
+"""One worker as the protocol sees it: where it stands, what it does when it hears something, what it says.
+
+Knows its rank, its generation, its state and the meetings (collectives, barriers) it takes part in. Does not know
+time, the network or faults: the world decides when a move happens, whether a message arrives, and who dies. Every
+`move` takes the member from one place to the next; every `hear` obeys one command or ignores it as stale.
+
+The simulation moves members in fine steps; the explorer joins moves between which nothing visible can happen.
+"""
+
+import enum
+from copy import copy
+from dataclasses import dataclass
+from typing import Protocol
+
+from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
+from understudy.protocol import events as ev
+from understudy.protocol.commands import AbandonGeneration, AssignRank, Command, ReleaseMembers, ResumeAt
+from understudy.protocol.commit import Action, action_for
+from understudy.protocol.positions import Position
+from understudy.simulator.script import Script, State
+
+Meeting = tuple[int, str, int]
+"""A collective or a barrier: its generation, its name, and the step."""
+
+
+class Place(enum.Enum):
+    STARTING = "starting"  # a process that has not said hello
+    IDLE = "idle"  # a spare, or a founding member that was not told its rank yet
+    SETUP = "setup"  # founding: the user's setup
+    REHEARSING = "rehearsing"  # joiner: setup and one step in a sandbox
+    COMPUTING = "computing"
+    COLLECTIVE = "in collective"
+    FENCE = "at fence"
+    APPLYING = "applying"
+    ESTABLISHING = "establishing"  # the barrier after the first step
+    BETWEEN = "between steps"
+    UNWOUND = "unwound"  # left its generation, waits for the verdict
+    APPLYING_VERDICT = "applying by verdict"
+    REGROUPING = "regrouping"
+    RECEIVING = "receiving"
+    FINISHED = "finished"  # asks to be released
+    LEAVING = "leaving"
+    ENDED = "ended"
+
+
+MEETING_PLACES = frozenset({Place.COLLECTIVE, Place.FENCE, Place.ESTABLISHING, Place.REGROUPING})
+INTERRUPTIBLE = MEETING_PLACES | {Place.RECEIVING, Place.FINISHED, Place.SETUP, Place.BETWEEN, Place.UNWOUND}
+"""Where the news of a newer generation is obeyed at once; elsewhere the member first comes to the end of the place."""
+
+
+class Surroundings(Protocol):
+    """What a member needs from the world around it."""
+
+    @property
+    def now(self) -> float: ...
+    def send(self, member: "SimulatedMember", event: ev.Event) -> None: ...
+    def arrive(self, member: "SimulatedMember", meeting: Meeting) -> None: ...
+    def is_complete(self, meeting: Meeting) -> bool: ...
+    def donor(self, receiver: "SimulatedMember") -> "SimulatedMember | None": ...
+    def on_acting(self, member: "SimulatedMember") -> None: ...
+    def on_applied(self, member: "SimulatedMember") -> None: ...
+    def on_committed(self, member: "SimulatedMember") -> None: ...
+    def on_resumed(self, member: "SimulatedMember") -> None: ...
+    def on_stale(self, member: "SimulatedMember", command: Command) -> None: ...
+    def on_exit(self, member: "SimulatedMember") -> None: ...
+
+
+@dataclass(slots=True)
+class SimulatedMember:
+    id: MemberId
+    script: Script
+    place: Place = Place.STARTING
+    rank: Rank | None = None
+    assigned_in: Generation = Generation(0)
+    heard: Generation = Generation(0)  # the newest generation it knows of
+    acting: Generation = Generation(0)  # the generation whose groups it belongs to
+    state: State | None = None
+    attempt: int = -1  # the step whose gradients it works on
+    arrived: bool = False
+    established: bool = False
+    parked: bool = False
+    resumed: bool = False  # it has resumed in `acting`
+    receives: bool = False
+    donors: tuple[Rank, ...] = ()
+    target: int = -1  # the step at which it resumes
+    meeting: Meeting | None = None
+    hung: bool = False
+    ticket: int = 0  # changes with every new place
+
+    @property
+    def alive(self) -> bool:
+        return self.place is not Place.ENDED
+
+    @property
+    def holds(self) -> StepNumber | None:
+        return None if self.state is None else StepNumber(len(self.state))
+
+    @property
+    def twin_key(self) -> str:
+        assert self.rank is not None
+        return self.script.twin_key(self.rank)
+
+    def copy(self) -> "SimulatedMember":
+        return copy(self)
+
+    def enter(self, place: Place, meeting: Meeting | None = None) -> None:
+        self.place, self.meeting = place, meeting
+        self.ticket += 1
+
+    # -- hearing ------------------------------------------------------------------------------------------------------
+
+    def hear(self, command: Command, world: Surroundings) -> None:
+        match command:
+            case AssignRank():
+                self._on_assign(command, world)
+            case AbandonGeneration():
+                self._on_abandon(command, world)
+            case ResumeAt():
+                self._on_resume_at(command, world)
+            case ReleaseMembers():
+                if self.place is Place.FINISHED and command.generation == self.heard:
+                    self.enter(Place.LEAVING)
+                else:
+                    world.on_stale(self, command)
+
+    def _on_assign(self, command: AssignRank, world: Surroundings) -> None:
+        if self.rank is None and not (command.founding and command.generation < self.heard):
+            self.rank, self.assigned_in = command.rank, command.generation
+            self.heard = max(self.heard, command.generation)
+            self.acting = command.generation
+            self.enter(Place.SETUP if command.founding else Place.REHEARSING)
+        elif self.rank is not None and not command.founding and self.place is not Place.REHEARSING:
+            self._say_prepared(world)
+
+    def _on_abandon(self, command: AbandonGeneration, world: Surroundings) -> None:
+        if command.generation < self.heard or (command.generation == self.heard and self.place is not Place.UNWOUND):
+            world.on_stale(self, command)
+            return
+        self.heard = command.generation
+        if self.place is Place.IDLE:
+            self._report(world)  # it was never told its rank
+        elif self.place in INTERRUPTIBLE:
+            self._unwind(world)
+
+    def _on_resume_at(self, command: ResumeAt, world: Surroundings) -> None:
+        if command.generation != self.heard or self.rank is None:
+            world.on_stale(self, command)
+        elif self.place is Place.UNWOUND:
+            self._obey_verdict(command, world)
+        elif self.acting == command.generation and self.resumed:
+            world.send(self, ev.MemberResumed(at=world.now, member=self.id, generation=self.acting))
+
+    def _obey_verdict(self, command: ResumeAt, world: Surroundings) -> None:
+        assert self.rank is not None
+        action = action_for(self.position(), command.step)
+        self.acting, self.target, self.resumed = command.generation, command.step, False
+        self.receives = action is Action.RECEIVE
+        self.donors = dict(command.donors).get(self.rank, ())
+        world.on_acting(self)
+        if action is Action.APPLY:
+            self.enter(Place.APPLYING_VERDICT)
+        else:
+            self._regroup(world)
+
+    # -- moving -------------------------------------------------------------------------------------------------------
+
+    def can_move(self, world: Surroundings) -> bool:
+        if self.place in MEETING_PLACES:
+            assert self.meeting is not None
+            return world.is_complete(self.meeting)
+        if self.place is Place.RECEIVING:
+            return world.donor(self) is not None
+        if self.place is Place.IDLE:
+            return not self.parked
+        return self.place not in (Place.UNWOUND, Place.ENDED)
+
+    def move(self, world: Surroundings) -> None:
+        """Come to the end of the present place. The world calls it only where `can_move`."""
+        match self.place:
+            case Place.STARTING:
+                self.enter(Place.IDLE)
+                world.send(self, ev.MemberConnected(at=world.now, member=self.id))
+            case Place.IDLE:
+                self.parked = True
+                world.send(self, ev.MemberParked(at=world.now, member=self.id))
+            case Place.REHEARSING:
+                self.established = True
+                self.enter(Place.UNWOUND)
+                self._say_prepared(world)
+            case Place.FINISHED:
+                self._ask_for_release(world)
+            case Place.LEAVING:
+                self.enter(Place.ENDED)
+                world.on_exit(self)
+            case Place.REGROUPING | Place.RECEIVING | Place.APPLYING_VERDICT:
+                self._move_in_recovery(world)
+            case _:
+                self._move_in_step(world)
+
+    def _move_in_step(self, world: Surroundings) -> None:
+        assert self.rank is not None
+        match self.place:
+            case Place.SETUP:
+                self.state = ()
+                world.on_acting(self)
+                self._begin_step(world)
+            case Place.COMPUTING:
+                if not self._unwind_if_abandoned(world):
+                    self._meet(world, Place.COLLECTIVE)
+            case Place.COLLECTIVE if self.script.fenced:
+                self._meet(world, Place.FENCE)
+                self.arrived = True
+            case Place.COLLECTIVE | Place.FENCE:
+                self.enter(Place.APPLYING)
+            case Place.APPLYING:
+                self._apply(world)
+                if not self.established:
+                    self._establish(world)
+                else:
+                    world.on_committed(self)
+                    self._go_on(world)
+            case Place.ESTABLISHING:
+                world.on_committed(self)
+                event = ev.MemberEstablished(
+                    at=world.now, member=self.id, generation=self.acting, twin_key=self.twin_key
+                )
+                world.send(self, event)
+                self._go_on(world)
+            case Place.BETWEEN:
+                self._begin_step(world)
+
+    def _move_in_recovery(self, world: Surroundings) -> None:
+        match self.place:
+            case Place.APPLYING_VERDICT:
+                self._apply(world)
+                world.on_committed(self)
+                if not self._unwind_if_abandoned(world):
+                    self._regroup(world)
+            case Place.REGROUPING if self.receives:
+                self.state = None  # from here on it is torn until the transfer is whole
+                self.enter(Place.RECEIVING)
+            case Place.REGROUPING:
+                self._resume(world)
+            case Place.RECEIVING:
+                donor = world.donor(self)
+                assert donor is not None
+                self.state = donor.state
+                self._resume(world)
+
+    # -- parts of moves -----------------------------------------------------------------------------------------------
+
+    def _begin_step(self, world: Surroundings) -> None:
+        assert self.state is not None
+        if len(self.state) >= self.script.steps:
+            self.enter(Place.FINISHED)
+            self._ask_for_release(world)
+        else:
+            self.attempt = len(self.state)
+            self.enter(Place.COMPUTING)
+
+    def _meet(self, world: Surroundings, place: Place) -> None:
+        step = self.attempt if place is not Place.REGROUPING else self.target
+        meeting = (self.acting, place.value, step)
+        self.enter(place, meeting)
+        world.arrive(self, meeting)
+
+    def _apply(self, world: Surroundings) -> None:
+        assert self.state is not None
+        self.state = (*self.state, self.attempt)
+        self.arrived = False
+        world.on_applied(self)
+
+    def _establish(self, world: Surroundings) -> None:
+        if self._unwind_if_abandoned(world):
+            return
+        self.established = True
+        self._meet(world, Place.ESTABLISHING)
+
+    def _go_on(self, world: Surroundings) -> None:
+        if not self._unwind_if_abandoned(world):
+            self.enter(Place.BETWEEN)
+
+    def _regroup(self, world: Surroundings) -> None:
+        self.arrived = False  # an attempt that is not applied by now is dropped
+        self._meet(world, Place.REGROUPING)
+
+    def _resume(self, world: Surroundings) -> None:
+        self.resumed = True
+        world.on_resumed(self)
+        world.send(self, ev.MemberResumed(at=world.now, member=self.id, generation=self.acting))
+        self.enter(Place.BETWEEN)
+
+    def _unwind_if_abandoned(self, world: Surroundings) -> bool:
+        if self.heard <= self.acting:
+            return False
+        self._unwind(world)
+        return True
+
+    def _unwind(self, world: Surroundings) -> None:
+        self.enter(Place.UNWOUND)
+        self._report(world)
+
+    # -- saying -------------------------------------------------------------------------------------------------------
+
+    def position(self) -> Position:
+        return Position(holds=self.holds, arrived=self.arrived, established=self.established)
+
+    def _report(self, world: Surroundings) -> None:
+        event = ev.PositionReported(
+            at=world.now,
+            member=self.id,
+            generation=self.heard,
+            position=self.position(),
+            twin_key=None if self.rank is None else self.twin_key,
+        )
+        world.send(self, event)
+
+    def _say_prepared(self, world: Surroundings) -> None:
+        event = ev.MemberPrepared(
+            at=world.now, member=self.id, generation=self.assigned_in, twin_key=self.twin_key
+        )
+        world.send(self, event)
+
+    def _ask_for_release(self, world: Surroundings) -> None:
+        world.send(self, ev.MemberFinished(at=world.now, member=self.id, generation=self.acting))

@@ -1,0 +1,52 @@
+"""Is the reason with which the machine stopped a job true? Compares its words with the world's ground truth."""
+
+from typing import TYPE_CHECKING
+
+from understudy.protocol.commands import Outcome, StopJob
+from understudy.simulator.member import SimulatedMember
+
+if TYPE_CHECKING:
+    from understudy.simulator.world import World
+
+KINDS: dict[str, str] = {
+    "every rank ended its script": "succeeded",
+    "(it has no twin)": "no live twin",
+    "no live rank holds any state": "no state left",
+    "ended its script with a failure": "lost after release",
+    "had already ended its script": "lost after release",
+    "--spares 0": "no spares allowed",
+    "died before they were warm": "host not healthy",
+}
+"""What a stop may say, and the short name under which it is counted. Anything else breaks the promise to go on."""
+
+
+def kind_of_stop(stop: StopJob) -> str | None:
+    for words, kind in KINDS.items():
+        if words in stop.reason:
+            return kind
+    return None
+
+
+def why_stop_is_wrong(stop: StopJob, world: "World") -> str | None:
+    """None when the job had to stop, or succeeded."""
+    kind = kind_of_stop(stop)
+    if kind is None:
+        return f"the job could have gone on, but stopped: {stop.reason}"
+    if (stop.outcome is Outcome.SUCCEEDED) != (kind == "succeeded"):
+        return f"outcome {stop.outcome.value} with reason: {stop.reason}"
+    if kind == "no live twin" and _every_shard_has_a_holder(world):
+        return f"every shard is held by a living member, but the job stopped: {stop.reason}"
+    if kind == "no state left" and any(map(_holds_state, world.members.values())):
+        return f"a living member holds state, but the job stopped: {stop.reason}"
+    if kind == "no spares allowed" and world.machine.policy.spares:
+        return f"spares were allowed, but the job stopped: {stop.reason}"
+    return None
+
+
+def _holds_state(member: SimulatedMember) -> bool:
+    return member.alive and not member.hung and member.state is not None
+
+
+def _every_shard_has_a_holder(world: "World") -> bool:
+    held = {member.twin_key for member in world.members.values() if _holds_state(member)}
+    return len(held) == world.script.shards

@@ -1,0 +1,261 @@
+"""One seeded run on a virtual clock: an event queue, a lossy network, faults that fire, a stall detector.
+
+Everything random comes from the `Random` that is passed in, so a seed repeats a run exactly. Knows durations and
+probabilities; all decisions are the machine's. A run ends with the machine's `StopJob`, or as a `Violation` when an
+invariant breaks or the job does not come to an end.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from understudy.protocol import events as ev
+from understudy.protocol.causes import Cause, CauseKind
+from understudy.protocol.commands import AbandonGeneration, Command
+from understudy.protocol.job import JobMachine
+from understudy.protocol.policy import Policy
+from understudy.protocol.recovery import Stage
+from understudy.simulator.faults import AT_ONCE, Fault, FaultKind, Moment
+from understudy.simulator.invariants import Violation
+from understudy.simulator.member import MEETING_PLACES, Meeting, Place, SimulatedMember
+from understudy.simulator.network import Network, Weather
+from understudy.simulator.reasons import why_stop_is_wrong
+from understudy.simulator.script import Script
+from understudy.simulator.world import World
+
+DURATIONS: dict[Place, tuple[float, float]] = {
+    Place.STARTING: (1.0, 4.0),
+    Place.IDLE: (0.1, 0.5),
+    Place.SETUP: (0.2, 1.0),
+    Place.REHEARSING: (0.5, 2.0),
+    Place.COMPUTING: (0.05, 0.15),
+    Place.COLLECTIVE: (0.0, 0.05),
+    Place.FENCE: (0.0, 0.03),
+    Place.APPLYING: (0.005, 0.02),
+    Place.ESTABLISHING: (0.0, 0.01),
+    Place.BETWEEN: (0.0, 0.002),
+    Place.APPLYING_VERDICT: (0.005, 0.02),
+    Place.REGROUPING: (0.0, 0.05),
+    Place.RECEIVING: (0.1, 0.5),
+    Place.FINISHED: (1.0, 1.0),
+    Place.LEAVING: (0.0, 0.2),
+}
+"""Seconds in a place; for a meeting, from its completion until a member has noticed it."""
+
+WAIT_AT_MEETING = 0.1  # about as long as the fastest rank waits for the slowest
+
+PROGRESS = frozenset({Place.COMPUTING, Place.COLLECTIVE, Place.FENCE, Place.APPLYING, Place.BETWEEN, Place.SETUP})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When a run counts as endless."""
+
+    seconds: float = 20_000.0
+    events: int = 400_000
+
+
+class Simulation(World):
+    def __init__(
+        self,
+        script: Script,
+        policy: Policy,
+        *,
+        chance: Random,
+        faults: tuple[Fault, ...] = (),
+        weather: Weather | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        super().__init__(script, JobMachine(policy))
+        self.policy = policy
+        self.chance = chance
+        self.network = Network(weather or Weather(), chance)
+        self.limits = limits or Limits()
+        self.pending = list(faults)
+        self.fired: Counter[str] = Counter()
+        self.events = 0
+        self._now = 0.0
+        self._queue: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
+        self._waiting: dict[Meeting, list[SimulatedMember]] = {}
+        self._number = 0
+        self._tick_at: float | None = None
+        self._progress_at = 0.0
+
+    @property
+    def now(self) -> float:
+        return self._now
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Play until the job has stopped. Raises `Violation` if an invariant breaks."""
+        self._tell_machine(ev.JobStarted(at=0.0))
+        self._later(self.policy.stall_deadline(0.0), self._look_for_stall)
+        while self.outcome is None:
+            if not self._queue:
+                raise Violation(f"7: nothing can happen any more in stage {self.machine.stage.value}")
+            self._now, _, action, arguments = heapq.heappop(self._queue)
+            self.events += 1
+            if self._now > self.limits.seconds or self.events > self.limits.events:
+                raise Violation(f"7: no end after {self._now:.0f} s and {self.events} events")
+            action(*arguments)
+        wrong = why_stop_is_wrong(self.outcome, self)
+        if wrong is not None:
+            raise Violation(f"7: {wrong}")
+
+    def _later(self, delay: float, action: Callable[..., None], *arguments: object) -> None:
+        self._at(self._now + delay, action, *arguments)
+
+    def _at(self, at: float, action: Callable[..., None], *arguments: object) -> None:
+        self._number += 1
+        heapq.heappush(self._queue, (at, self._number, action, arguments))
+
+    # -- the machine --------------------------------------------------------------------------------------------------
+
+    def _tell_machine(self, event: ev.Event) -> None:
+        stage = self.machine.stage
+        self.handle(event)
+        if self.machine.stage is not stage:
+            self._progress_at = self._now
+        deadline = self.machine.next_deadline()
+        if deadline is not None and (self._tick_at is None or deadline < self._tick_at):
+            self._tick_at = max(deadline, self._now)
+            self._at(self._tick_at, self._tick, self._tick_at)
+
+    def _tick(self, planned: float) -> None:
+        if self._tick_at == planned:
+            self._tick_at = None
+            self._tell_machine(ev.Tick(at=self._now))
+
+    def _look_for_stall(self) -> None:
+        deadline = self.policy.stall_deadline(0.0)
+        training = self.machine.stage in (Stage.TRAINING, Stage.FOUNDING)
+        if training and self._now >= self._progress_at + deadline:
+            hung = tuple(m.id for m in self.members.values() if m.hung and m.alive and m.rank is not None)
+            visible = hung if self.chance.random() < 0.5 else ()
+            event = ev.ProgressStalled(at=self._now, evidence=f"no rank moved for {deadline:g} s", stopped=visible)
+            self._progress_at = self._now
+            self._tell_machine(event)
+        self._at(max(self._progress_at, self._now - deadline / 2) + deadline, self._look_for_stall)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def send(self, member: SimulatedMember, event: ev.Event) -> None:
+        at = self.network.arrival(self._now, member.id, event, upward=True)
+        if at is not None:
+            self._at(at, self._receive, event)
+
+    def _receive(self, event: ev.Event) -> None:
+        self._tell_machine(event)
+
+    def transmit(self, member: SimulatedMember, command: Command) -> None:
+        at = self.network.arrival(self._now, member.id, command, upward=False)
+        if at is not None:
+            self._at(at, self._deliver, member, command)
+
+    def _deliver(self, member: SimulatedMember, command: Command) -> None:
+        if not member.alive or member.hung:
+            return
+        if self.pending and isinstance(command, AbandonGeneration) and command.generation > member.heard:
+            self._strike(Moment.STOP, member)
+            if not member.alive or member.hung:
+                return
+        before = member.ticket
+        member.hear(command, self)
+        self._follow(member, before)
+
+    # -- members ------------------------------------------------------------------------------------------------------
+
+    def on_started(self, member: SimulatedMember) -> None:
+        self._schedule(member)
+        self._strike(None, member)
+
+    def on_gone(self, member: SimulatedMember, cause: Cause) -> None:
+        delay = self.chance.uniform(0.001, 0.1)
+        self._later(delay, lambda: self._tell_machine(ev.MemberLost(at=self._now, member=member.id, cause=cause)))
+
+    def _move(self, member: SimulatedMember, ticket: int) -> None:
+        if member.ticket != ticket or member.hung or not member.can_move(self):
+            return
+        if member.place in PROGRESS:
+            self._progress_at = self._now
+        member.move(self)
+        if member.ticket != ticket:
+            self._follow(member, ticket)
+        elif member.place is Place.FINISHED:
+            self._schedule(member)
+
+    def _follow(self, member: SimulatedMember, before: int) -> None:
+        """A member may have come to a new place: plan its next move there, and let faults strike."""
+        if member.ticket == before or not member.alive:
+            return
+        if member.place not in MEETING_PLACES:
+            self._schedule(member)
+        if self.pending:
+            self._strike(None, member)
+            if member.place is Place.RECEIVING:
+                giver = self.donor(member)
+                if giver is not None:
+                    self._strike(Moment.DONATE, giver)
+
+    def _schedule(self, member: SimulatedMember) -> None:
+        duration = DURATIONS.get(member.place)
+        if duration is not None:
+            low, high = duration
+            self._later(low + (high - low) * self.chance.random(), self._move, member, member.ticket)
+
+    def arrive(self, member: SimulatedMember, meeting: Meeting) -> None:
+        super().arrive(member, meeting)
+        waiting = self._waiting.setdefault(meeting, [])
+        waiting.append(member)
+        if self.is_complete(meeting):
+            for guest in waiting:
+                if guest.meeting == meeting:
+                    self._schedule(guest)
+            del self._waiting[meeting]
+
+    # -- faults -------------------------------------------------------------------------------------------------------
+
+    def _strike(self, moment: Moment | None, member: SimulatedMember) -> None:
+        for fault in self.pending:
+            if fault.matches(moment, member):
+                self.pending.remove(fault)
+                if fault.moment in AT_ONCE:
+                    self._hit(fault, member, member.ticket)
+                else:
+                    stay = DURATIONS.get(member.place, (0.01, 0.01))[0] or WAIT_AT_MEETING
+                    self._later(self.chance.random() * stay, self._hit, fault, member, member.ticket)
+                return
+
+    def _hit(self, fault: Fault, member: SimulatedMember, ticket: int) -> None:
+        if not self._can_be_hit(fault, member):
+            return
+        name = fault.moment.value if member.ticket == ticket else member.place.value
+        self.fired[name] += 1
+        victims = [member]
+        if fault.also is not None:
+            second = self._holder(fault)
+            if second is not None and second is not member:
+                victims.append(second)
+                self.fired["two at once"] += 1
+        for victim in victims:
+            self.story.append(f"fault: {fault.kind.value} {victim.id} (rank {victim.rank}) {victim.place.value}")
+            if fault.kind is FaultKind.HANG:
+                victim.hung = True
+                self.fired["hang"] += 1
+            else:
+                cause = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9, step=victim.holds)
+                self.end(victim, cause)
+
+    def _holder(self, fault: Fault) -> SimulatedMember | None:
+        for member in self.members.values():
+            if member.rank == fault.also and self._can_be_hit(fault, member):
+                return member
+        return None
+
+    def _can_be_hit(self, fault: Fault, member: SimulatedMember) -> bool:
+        """A script that hangs after its last step is nobody's business but its author's: no such hangs here."""
+        over = member.place in (Place.FINISHED, Place.LEAVING) and fault.kind is FaultKind.HANG
+        return member.alive and not member.hung and not over

@@ -1,0 +1,153 @@
+"""What the timed simulation and the explorer share: members, meetings, the machine, and the carrying out of commands.
+
+Knows who exists and which meetings are complete. Does not know when things happen: subclasses say how a message
+travels (`transmit`, `send`) and how a loss is noticed (`on_gone`).
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+
+from understudy.foundation.ids import MemberId
+from understudy.protocol import events as ev
+from understudy.protocol.causes import Cause, CauseKind
+from understudy.protocol.commands import (
+    AbandonGeneration,
+    AssignRank,
+    Command,
+    KillMember,
+    ReleaseMembers,
+    ResumeAt,
+    StartMember,
+    StopJob,
+)
+from understudy.protocol.job import JobMachine
+from understudy.simulator.invariants import Invariants, Violation
+from understudy.simulator.member import Meeting, Place, SimulatedMember
+from understudy.simulator.script import Script
+
+
+class World(ABC):
+    """Implements `member.Surroundings`. `story`: the last events and commands, for the text of a violation."""
+
+    def __init__(self, script: Script, machine: JobMachine, story_length: int = 120) -> None:
+        self.script = script
+        self.machine = machine
+        self.members: dict[MemberId, SimulatedMember] = {}
+        self.meetings: dict[Meeting, int] = {}
+        self.invariants = Invariants(script, self.members)
+        self.story: deque[object] = deque(maxlen=story_length)
+        self.stale: Counter[str] = Counter()
+        self.outcome: StopJob | None = None
+
+    # -- for subclasses ---------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def now(self) -> float: ...
+
+    @abstractmethod
+    def send(self, member: SimulatedMember, event: ev.Event) -> None:
+        """A member says something to the coordinator."""
+
+    @abstractmethod
+    def transmit(self, member: SimulatedMember, command: Command) -> None:
+        """The coordinator says something to a member."""
+
+    @abstractmethod
+    def on_started(self, member: SimulatedMember) -> None: ...
+
+    @abstractmethod
+    def on_gone(self, member: SimulatedMember, cause: Cause) -> None:
+        """The process has ended; its loss will be noticed."""
+
+    def own(self, member: MemberId) -> SimulatedMember:
+        """The member, to be changed."""
+        return self.members[member]
+
+    # -- the machine --------------------------------------------------------------------------------------------------
+
+    def handle(self, event: ev.Event) -> None:
+        """Give the machine one event, check what it asks for, and carry it out."""
+        if self.outcome is not None:
+            return
+        self.story.append(event)
+        heard_of_commit = self.machine.recovery.established
+        try:
+            commands = self.machine.handle(event)
+        except Violation:
+            raise
+        except Exception as error:
+            raise Violation(f"the machine failed on {event!r}: {error!r}") from error
+        self.story.extend(commands)
+        self.invariants.check_commands(commands, heard_of_commit)
+        for command in commands:
+            self._carry_out(command)
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case StartMember():
+                member = SimulatedMember(command.member, self.script)
+                self.members[member.id] = member
+                self.on_started(member)
+            case AssignRank():
+                self._tell((command.member,), command)
+            case AbandonGeneration() | ResumeAt() | ReleaseMembers():
+                self._tell(command.members, command)
+            case KillMember():
+                member = self.own(command.member)
+                kind = CauseKind.HANG if command.hang else CauseKind.DISMISSED
+                self.end(member, Cause(kind=kind, detail=command.reason, exit_code=-9))
+            case StopJob():
+                self.outcome = command
+
+    def _tell(self, ids: tuple[MemberId, ...], command: Command) -> None:
+        for id_ in ids:
+            member = self.members.get(id_)
+            if member is not None and member.alive:
+                self.transmit(member, command)
+
+    def end(self, member: SimulatedMember, cause: Cause) -> None:
+        """A process is no more. What it sent may still arrive."""
+        if member.alive:
+            member.enter(Place.ENDED)
+            self.on_gone(member, cause)
+
+    # -- what members need --------------------------------------------------------------------------------------------
+
+    def arrive(self, member: SimulatedMember, meeting: Meeting) -> None:
+        assert member.rank is not None
+        self.meetings[meeting] = self.meetings.get(meeting, 0) | 1 << member.rank
+
+    def is_complete(self, meeting: Meeting) -> bool:
+        return self.meetings.get(meeting, 0) == self.script.everybody
+
+    def donor(self, receiver: SimulatedMember) -> SimulatedMember | None:
+        for rank in receiver.donors:
+            member = self.invariants.actor(rank)
+            if member is not None and member.alive and not member.hung and member.holds == receiver.target:
+                if member.twin_key != receiver.twin_key:
+                    raise Violation(f"2: rank {receiver.rank} is to receive the state of rank {rank}: no twin of it")
+                return member
+        return None
+
+    def on_acting(self, member: SimulatedMember) -> None:
+        self.invariants.on_acting(member)
+
+    def on_applied(self, member: SimulatedMember) -> None:
+        self.invariants.on_applied(member)
+
+    def on_committed(self, member: SimulatedMember) -> None:
+        self.invariants.on_committed(member)
+
+    def on_resumed(self, member: SimulatedMember) -> None:
+        self.invariants.on_resumed(member)
+
+    def on_stale(self, member: SimulatedMember, command: Command) -> None:  # noqa: ARG002
+        self.stale[type(command).__name__] += 1
+
+    def on_exit(self, member: SimulatedMember) -> None:
+        self.invariants.on_exit(member)
+        self.on_gone(member, Cause(kind=CauseKind.EXIT, detail="the script ended", exit_code=0))
+
+    def tell_story(self) -> str:
+        return "\n".join(f"  {entry}" for entry in self.story)

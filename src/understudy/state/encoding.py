@@ -1,0 +1,52 @@
+"""Turns nested state (as state_dict gives it) into plain data plus a list of tensors, and back. No pickle.
+
+Plain data are None, bool, int, float, str, bytes, list, tuple, dict with int or str keys; tensors are replaced by
+their place in the list. Anything else is refused with the path at which it stands.
+"""
+
+from typing import Any
+
+import torch
+
+from understudy.errors import ProtectError
+
+_TENSOR, _TUPLE, _DICT = "t", "u", "d"
+
+
+def flatten(value: Any, path: str, tensors: list[torch.Tensor]) -> Any:
+    """`value` without its tensors, which are appended to `tensors`."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return [_TENSOR, len(tensors) - 1]
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return value
+    if isinstance(value, dict):
+        return [_DICT, [[_key(key, path), flatten(item, f"{path}.{key}", tensors)] for key, item in value.items()]]
+    if isinstance(value, list | tuple | set):
+        return [_TUPLE, type(value).__name__, [flatten(item, f"{path}[{i}]", tensors) for i, item in enumerate(value)]]
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        return value.item()  # a NumPy scalar
+    raise ProtectError(
+        f"{path} is a {type(value).__name__}, which cannot be sent without pickle; keep it out of the state_dict, "
+        "or protect the script's own functions with job.protect(save=..., load=...)"
+    )
+
+
+def unflatten(plain: Any, tensors: list[torch.Tensor]) -> Any:
+    if not isinstance(plain, list):
+        return plain
+    match plain:
+        case ["t", int(place)]:
+            return tensors[place]
+        case ["d", list(items)]:
+            return {key: unflatten(item, tensors) for key, item in items}
+        case ["u", kind, list(items)]:
+            make = {"list": list, "tuple": tuple, "set": set}.get(str(kind), list)
+            return make(unflatten(item, tensors) for item in items)
+    raise ProtectError(f"malformed state: {str(plain)[:80]}")
+
+
+def _key(key: Any, path: str) -> int | str:
+    if isinstance(key, int | str):
+        return key
+    raise ProtectError(f"{path} has a key of type {type(key).__name__}; only int and str can be sent without pickle")

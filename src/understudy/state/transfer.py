@@ -1,0 +1,177 @@
+"""Moves state from live twins into a joiner's own storage, over the regrouped default group.
+
+The first donor sends a table of contents and all small tensors in one buffer; large tensors are spread over all donors
+and go straight from storage to storage. Every donor sends the digests of what it sent, and the receiver checks them.
+A new fault breaks the connections, so that a blocked transfer raises at once; a receiver's state is torn until it ends.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import torch
+import torch.distributed as dist
+
+from understudy.errors import TransferError
+from understudy.state.digests import digest_one
+from understudy.state.manifest import Inventory, Protected
+
+SMALL = 64 * 1024
+_DIGEST_BYTES = 16
+
+
+class _Line(msgspec.Struct, frozen=True, array_like=True):
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class _Contents(msgspec.Struct, frozen=True):
+    lines: list[_Line]
+    plain: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Which tensors travel how: `small` all from the first donor, `large` per donor."""
+
+    small: list[str]
+    large: list[list[str]]
+
+
+def send_state(protected: Protected, receiver: int, donor_place: int, donor_count: int) -> None:
+    """Donor's side. `donor_place` is this rank's place in the list of donors."""
+    inventory = protected.inventory()
+    share = _share(inventory.tensors, donor_count)
+    if donor_place == 0:
+        _send_contents(inventory, receiver)
+    mine = share.large[donor_place]
+    tensors = [inventory.tensors[path].contiguous() for path in mine]
+    if donor_place == 0:
+        tensors.insert(0, _pack([inventory.tensors[path] for path in share.small]))
+    works = [dist.isend(_as_bytes(tensor), receiver) for tensor in tensors if tensor.numel()]
+    digests = bytearray(b"".join(digest_one(tensor) for tensor in tensors))
+    for work in works:
+        _wait(work)
+    if digests:
+        dist.send(torch.frombuffer(digests, dtype=torch.uint8), receiver)
+
+
+def receive_state(protected: Protected, donors: Sequence[int]) -> int:
+    """Receiver's side: everything lands in the protected objects. Returns the number of bytes that came."""
+    contents = _receive_contents(donors[0])
+    own = protected.inventory().tensors
+    tensors = {line.path: _landing_place(line, own.get(line.path)) for line in contents.lines}
+    share = _share(tensors, len(donors))
+    small = torch.empty(sum(_size(tensors[path]) for path in share.small), dtype=torch.uint8)
+    landing = [[tensors[path] for path in part] for part in share.large]
+    landing[0].insert(0, small)
+    works = [
+        dist.irecv(_as_bytes(tensor), donor)
+        for donor, part in zip(donors, landing, strict=True)
+        for tensor in part
+        if tensor.numel()
+    ]
+    for work in works:
+        _wait(work)
+    for donor, part in zip(donors, landing, strict=True):
+        _check_digests(donor, part)
+    _unpack(small, [tensors[path] for path in share.small])
+    _write_back(own, tensors)
+    protected.install(Inventory(tensors, contents.plain))
+    return sum(_size(tensor) for tensor in tensors.values())
+
+
+# -- contents ----------------------------------------------------------------------------------------------------------
+
+
+def _send_contents(inventory: Inventory, receiver: int) -> None:
+    lines = [
+        _Line(path, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+        for path, tensor in inventory.tensors.items()
+    ]
+    encoded = bytearray(msgspec.msgpack.encode(_Contents(lines, inventory.plain)))
+    dist.send(torch.tensor([len(encoded)]), receiver)
+    dist.send(torch.frombuffer(encoded, dtype=torch.uint8), receiver)
+
+
+def _receive_contents(donor: int) -> _Contents:
+    length = torch.zeros(1, dtype=torch.int64)
+    dist.recv(length, donor)
+    encoded = torch.empty(int(length), dtype=torch.uint8)
+    dist.recv(encoded, donor)
+    return msgspec.msgpack.decode(bytes(encoded.numpy()), type=_Contents)
+
+
+def _landing_place(line: _Line, present: torch.Tensor | None) -> torch.Tensor:
+    """The receiver's own storage where it fits, else new memory."""
+    dtype = getattr(torch, line.dtype)
+    if not isinstance(dtype, torch.dtype):
+        raise TransferError(f"{line.path} has the unknown type {line.dtype}")
+    if present is not None and present.dtype == dtype and tuple(present.shape) == line.shape:
+        if present.is_contiguous() and present.device.type == "cpu":
+            return present
+    elif line.path.startswith("parameters/"):
+        shape = "absent" if present is None else f"{present.dtype} {tuple(present.shape)}"
+        raise TransferError(f"{line.path} is {shape} here but {dtype} {line.shape} at the donor")
+    return torch.empty(line.shape, dtype=dtype)
+
+
+def _write_back(own: dict[str, torch.Tensor], received: dict[str, torch.Tensor]) -> None:
+    """Copy what could not land in its own storage (another device or layout)."""
+    for path, tensor in received.items():
+        present = own.get(path)
+        if present is not None and present.shape == tensor.shape and present.data_ptr() != tensor.data_ptr():
+            present.copy_(tensor)
+            received[path] = present
+
+
+def _check_digests(donor: int, part: list[torch.Tensor]) -> None:
+    if not part:
+        return
+    expected = torch.empty(len(part) * _DIGEST_BYTES, dtype=torch.uint8)
+    dist.recv(expected, donor)
+    if b"".join(digest_one(tensor) for tensor in part) != bytes(expected.numpy()):
+        raise TransferError(f"state from rank {donor} does not match its digest")
+
+
+# -- bytes -------------------------------------------------------------------------------------------------------------
+
+
+def _share(tensors: dict[str, torch.Tensor], donors: int) -> _Share:
+    """Large tensors go, in order, to the donor with the least to send so far. Equal on both sides."""
+    small = [path for path, tensor in tensors.items() if _size(tensor) < SMALL]
+    large: list[list[str]] = [[] for _ in range(donors)]
+    load = [0] * donors
+    for path, tensor in tensors.items():
+        if _size(tensor) >= SMALL:
+            place = load.index(min(load))
+            large[place].append(path)
+            load[place] += _size(tensor)
+    return _Share(small, large)
+
+
+def _size(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.cpu().reshape(-1).view(torch.uint8)
+
+
+def _pack(tensors: list[torch.Tensor]) -> torch.Tensor:
+    parts = [_as_bytes(tensor.contiguous()) for tensor in tensors]
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
+
+
+def _unpack(packed: torch.Tensor, tensors: list[torch.Tensor]) -> None:
+    place = 0
+    for tensor in tensors:
+        part = packed[place : place + _size(tensor)]
+        tensor.copy_(part.clone().view(tensor.dtype).reshape(tensor.shape))
+        place += _size(tensor)
+
+
+def _wait(work: dist.Work | None) -> None:
+    if work is not None:
+        work.wait()

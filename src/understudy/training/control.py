@@ -1,0 +1,130 @@
+"""The worker's line to its agent: one thread that listens while the main thread trains.
+
+When a generation is abandoned, this thread makes blocked collectives fail (the `interrupt` given to it) and goes on
+doing so until the main thread has noticed, because the main thread may be just about to block again. Everything else
+it only writes down; the main thread reads it when it comes by.
+"""
+
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable
+
+from understudy.foundation.ids import Generation
+from understudy.wire import framing, messages
+
+_INTERRUPT_EVERY = 0.02
+
+
+class ControlLine:
+    """Mailbox between the control thread and the main thread. All waiting uses one condition."""
+
+    def __init__(self, path: str, member: str, token: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.connect(path)
+        self._changed = threading.Condition()
+        self._sending = threading.Lock()
+        self._interrupt: Callable[[], object] = lambda: None
+        self._answer_for_main: Callable[[Generation], messages.Message | None] = lambda _: None
+        self._last_answer: dict[type[messages.Message], messages.Message] = {}
+        self.assignment: messages.Assign | None = None
+        self.abandoned = Generation(0)  # the newest generation we were told to go to
+        self.noticed = Generation(0)  # the newest one that the main thread knows of
+        self.reason = ""
+        self.plan: messages.Resume | None = None
+        self.released = False
+        self.send(messages.Hello(member=member, token=token, pid=os.getpid()))
+        threading.Thread(target=self._listen, name="understudy-control", daemon=True).start()
+
+    # -- main thread --------------------------------------------------------------------------------------------------
+
+    def send(self, message: messages.Message) -> None:
+        with self._sending:
+            self._last_answer[type(message)] = message
+            try:
+                self._socket.sendall(framing.frame(messages.encode(message)))
+            except OSError:
+                return  # the agent is gone; its death ends us by other means
+
+    def say_parked(self) -> None:
+        self.send(messages.Parked())
+
+    def when_abandoned(
+        self,
+        interrupt: Callable[[], object],
+        answer_for_main: Callable[[Generation], messages.Message | None],
+    ) -> None:
+        """`interrupt` breaks blocked calls; `answer_for_main` speaks for a main thread that is not in its steps."""
+        with self._changed:
+            self._interrupt, self._answer_for_main = interrupt, answer_for_main
+
+    def notice(self) -> Generation:
+        """The main thread has unwound: no more interrupting for the generation that it now knows of."""
+        with self._changed:
+            self.noticed = self.abandoned
+            return self.abandoned
+
+    def await_assignment(self, timeout: float | None = None) -> messages.Assign | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self.assignment is not None, timeout)
+            return self.assignment
+
+    def await_abandonment(self, beyond: Generation, timeout: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self.abandoned > beyond, timeout)
+
+    def await_plan(self, generation: Generation) -> messages.Resume | None:
+        """The plan for `generation`, or None when a newer generation was opened meanwhile."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self.abandoned > generation or (self.plan is not None and self.plan.generation == generation)
+            )
+            return None if self.abandoned > generation else self.plan
+
+    def await_release(self, generation: Generation, timeout: float) -> bool:
+        """True when released; False when abandoned or when it is time to ask again."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.released or self.abandoned > generation, timeout)
+            return self.released
+
+    # -- control thread -----------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        while True:
+            pending = self.abandoned > self.noticed
+            ready, _, _ = select.select([self._socket], [], [], _INTERRUPT_EVERY if pending else None)
+            if ready:
+                data = framing.receive(self._socket)
+                if data is None:
+                    return
+                self._take(messages.decode_from_agent(data))
+            if self.abandoned > self.noticed:
+                self._interrupt()
+
+    def _take(self, message: messages.FromAgent) -> None:
+        answer: messages.Message | None = None
+        with self._changed:
+            match message:
+                case messages.Assign():
+                    repeated = self.assignment is not None
+                    self.assignment = message
+                    answer = self._repeat(messages.Prepared, message.generation) if repeated else None
+                case messages.Abandon() if message.generation > self.abandoned:
+                    self.abandoned, self.reason = Generation(message.generation), message.reason
+                    answer = self._answer_for_main(self.abandoned)
+                case messages.Abandon():
+                    answer = self._repeat(messages.PositionReport, message.generation)
+                case messages.Resume():
+                    self.plan = message
+                    answer = self._repeat(messages.Resumed, message.generation)
+                case messages.Release():
+                    self.released = True
+            self._changed.notify_all()
+        if answer is not None:
+            self.send(answer)
+
+    def _repeat(self, kind: type[messages.Message], generation: int) -> messages.Message | None:
+        """What was asked for again and has been answered before."""
+        answer = self._last_answer.get(kind)
+        return answer if getattr(answer, "generation", None) == generation else None

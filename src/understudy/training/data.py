@@ -1,0 +1,111 @@
+"""Data whose position is a function of the step, so that a retried step sees the same batch and a joiner needs nothing.
+
+`Batches` deals the samples of a dataset in a seeded order per epoch; each step takes the next `world x batch_size`
+of them and each rank its own slice. A DataLoader over a map-style dataset is read the same way.
+"""
+
+from collections.abc import Callable, Sequence, Sized
+from typing import Any, Protocol, cast, runtime_checkable
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
+
+from understudy.errors import ProtectError
+
+
+@runtime_checkable
+class StepData(Protocol):
+    """What `protect(data=...)` needs: which samples a rank sees in a step, and the batch itself."""
+
+    def sample_ids(self, step: int, rank: int, world_size: int) -> Sequence[int]: ...
+    def batch(self, step: int, rank: int, world_size: int) -> Any: ...
+
+
+class Batches:
+    """Deals a map-style dataset. Incomplete last rounds of an epoch are dropped, as DistributedSampler can do."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        shuffle: bool = True,
+        collate: Callable[[list[Any]], Any] = default_collate,
+    ) -> None:
+        self._dataset, self._batch_size, self._seed = dataset, batch_size, seed
+        self._shuffle, self._collate = shuffle, collate
+        self._order: tuple[int, torch.Tensor] = (-1, torch.empty(0, dtype=torch.int64))
+
+    def sample_ids(self, step: int, rank: int, world_size: int) -> Sequence[int]:
+        size = len(cast(Sized, self._dataset))
+        per_round = self._batch_size * world_size
+        rounds = size // per_round
+        if rounds == 0:
+            raise ProtectError(
+                f"the dataset has {size} samples, fewer than the {per_round} of one step "
+                f"(batch size {self._batch_size} x {world_size} ranks)"
+            )
+        epoch, place = divmod(step, rounds)
+        start = place * per_round + rank * self._batch_size
+        ids: list[int] = self._epoch_order(epoch, size)[start : start + self._batch_size].tolist()
+        return ids
+
+    def batch(self, step: int, rank: int, world_size: int) -> Any:
+        return self._collate([self._dataset[i] for i in self.sample_ids(step, rank, world_size)])
+
+    def _epoch_order(self, epoch: int, size: int) -> torch.Tensor:
+        if self._order[0] != epoch:
+            if self._shuffle:
+                generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
+                self._order = (epoch, torch.randperm(size, generator=generator))
+            else:
+                self._order = (epoch, torch.arange(size))
+        return self._order[1]
+
+
+class FunctionData:
+    """A function `(step, rank, world_size) -> batch`. The samples have no numbers; the step stands for them."""
+
+    def __init__(self, make: Callable[[int, int, int], Any]) -> None:
+        self._make = make
+
+    def sample_ids(self, step: int, rank: int, world_size: int) -> Sequence[int]:
+        return [step * world_size + rank]
+
+    def batch(self, step: int, rank: int, world_size: int) -> Any:
+        return self._make(step, rank, world_size)
+
+
+def as_step_data(data: Any, seed: int) -> StepData:
+    """Accepts `Batches`, a DataLoader over a map-style dataset, a function of the step, or an own `StepData`."""
+    if isinstance(data, StepData):
+        return data
+    if isinstance(data, DataLoader):
+        return _from_loader(data, seed)
+    if callable(data):
+        return FunctionData(data)
+    raise ProtectError(
+        f"data is a {type(data).__name__}; give understudy.Batches, a DataLoader over a map-style dataset, or a "
+        "function (step, rank, world_size) -> batch"
+    )
+
+
+def _from_loader(loader: "DataLoader[Any]", seed: int) -> Batches:
+    if isinstance(loader.dataset, IterableDataset):
+        raise ProtectError(
+            "data is a DataLoader over an IterableDataset, whose position cannot be computed from the step; "
+            "give a map-style dataset or a function (step, rank, world_size) -> batch"
+        )
+    if loader.batch_size is None:
+        raise ProtectError("data is a DataLoader with a batch_sampler; give it a batch_size, or use understudy.Batches")
+    shuffled = isinstance(loader.sampler, RandomSampler)
+    plain = shuffled or isinstance(loader.sampler, SequentialSampler | torch.utils.data.DistributedSampler)
+    if not plain:
+        raise ProtectError(
+            f"data is a DataLoader with a {type(loader.sampler).__name__}; its order cannot be computed from the step. "
+            "Use understudy.Batches, or a function (step, rank, world_size) -> batch"
+        )
+    if isinstance(loader.sampler, torch.utils.data.DistributedSampler):
+        shuffled, seed = loader.sampler.shuffle, loader.sampler.seed
+    return Batches(loader.dataset, batch_size=loader.batch_size, seed=seed, shuffle=shuffled, collate=loader.collate_fn)

@@ -1,0 +1,288 @@
+"""The user's handle on the job: join, protect, steps.
+
+The same script runs under `understudy run` (protected), under torchrun, or under plain python; without Understudy's
+services every step has a single attempt and nothing is recorded.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._C._distributed_c10d import HashStore
+
+from understudy.detection.progress import Place, ProgressWriter
+from understudy.errors import ProtectError, UsageError
+from understudy.foundation.ids import Generation, Rank
+from understudy.foundation.settings import PlainSettings, WorkerSettings, publish_rank
+from understudy.groups.engines import Engines
+from understudy.groups.store import InterruptibleStore
+from understudy.groups.world import World
+from understudy.state.manifest import Protected, SaveFunction, Stateful
+from understudy.training.audit import unprotected_state
+from understudy.training.control import ControlLine
+from understudy.training.data import StepData, as_step_data
+from understudy.training.member import Member
+from understudy.training.randomness import derived_seed, seed_all
+from understudy.training.record import StepLedger
+from understudy.training.steps import ProtectedStep, RehearsalStep, Step
+from understudy.training.warmth import warm_up
+
+_SPARE_PATIENCE = 0.3  # a founding member is told its rank at once; who waits longer than this is a spare
+
+
+class Job:
+    """`rank`, `local_rank`, `world_size`, `device` are final when `join()` returns."""
+
+    def __init__(
+        self, *, rank: int, local_rank: int, world_size: int, seed: int, device: torch.device, member: Member | None
+    ) -> None:
+        self.rank, self.local_rank, self.world_size = rank, local_rank, world_size
+        self.seed, self.device = seed, device
+        self._member = member
+        self._protected = member.protected if member else Protected()
+        self._data: StepData | None = None
+        self._current: Step | None = None
+        self._looped = False
+        self._joined_at = time.monotonic()
+
+    @property
+    def protected(self) -> bool:
+        """Does `understudy run` stand behind this process?"""
+        return self._member is not None
+
+    # -- protect ------------------------------------------------------------------------------------------------------
+
+    def protect(
+        self,
+        *,
+        model: nn.Module | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        data: Any = None,
+        save: SaveFunction | None = None,
+        load: SaveFunction | None = None,
+        **others: Any,
+    ) -> None:
+        """Name everything that must survive. Further keywords: modules, optimizers, or anything with `state_dict`."""
+        if self._looped:
+            raise UsageError("call job.protect() before the loop over job.steps()")
+        if (save is None) != (load is None):
+            raise ProtectError("give both save= and load= to job.protect(), or neither")
+        named = {"model": model, "optimizer": optimizer, **others}
+        for name, thing in named.items():
+            if thing is not None:
+                self._register(name, thing)
+        if save is not None:
+            self._protected.save, self._protected.load = save, load
+        if data is not None:
+            self._data = as_step_data(data, self.seed)
+
+    def _register(self, name: str, thing: Any) -> None:
+        if isinstance(thing, nn.Module):
+            self._protected.modules[name] = thing
+        elif isinstance(thing, torch.optim.Optimizer):
+            self._protected.optimizers[name] = thing
+            thing.register_step_pre_hook(self._before_optimizer)
+            thing.register_step_post_hook(self._after_optimizer)
+        elif isinstance(thing, Stateful):
+            self._protected.objects[name] = thing
+        else:
+            raise ProtectError(
+                f"{name} is a {type(thing).__name__}: it is no module, no optimizer, and has no state_dict and "
+                "load_state_dict"
+            )
+
+    def _before_optimizer(self, *_: Any) -> None:
+        if isinstance(self._current, ProtectedStep):
+            self._current.before_optimizer()
+
+    def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if isinstance(self._current, ProtectedStep):
+            self._current.after_optimizer(optimizer)
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def steps(self, total: int) -> Iterator[Step]:
+        """Yields each step until `total` are committed. A body may run again after a fault; only one run commits."""
+        if self._looped:
+            raise UsageError("job.steps() can be looped over once; give it the total number of steps")
+        self._looped = True
+        if self._member is None:
+            return self._plain_steps(total)
+        self._warn_about_unprotected(self._member, sys._getframe(1))
+        return self._protected_steps(self._member, total)
+
+    def _plain_steps(self, total: int) -> Iterator[Step]:
+        for number in range(total):
+            self._current = Step(number, 0, self._prepare, self._fetch)
+            yield self._current
+            self._check_entered(self._current)
+
+    def _protected_steps(self, member: Member, total: int) -> Iterator[Step]:
+        member.engines = Engines(self._protected.modules.values())
+        member.ledger.data = self._data
+        if member.joiner:
+            yield from self._rehearse(member)
+        else:
+            member.in_steps = True
+        attempt = 0
+        try:
+            while member.holds is None or member.holds < total:
+                if member.abandoned:
+                    member.recover()
+                    continue
+                number = member.holds or 0
+                self._current = step = ProtectedStep(member, number, attempt, self._prepare, self._fetch)
+                yield step
+                self._check_entered(step)
+                attempt = attempt + 1 if member.holds == number else 0
+        finally:
+            self._current = None
+            if sys.exc_info()[0] in (None, GeneratorExit):
+                member.finish()  # also when the script leaves the loop early by `break`
+
+    def _rehearse(self, member: Member) -> Iterator[Step]:
+        """Run the body once without peers, then take part."""
+        member.ledger.time("setup", time.monotonic() - self._joined_at)
+        start = time.monotonic()
+        member.phase("rehearse")
+        member.engines.prepare_sandbox(member.world)
+        self._current = step = RehearsalStep(member, self._prepare, self._fetch)
+        yield step
+        self._check_entered(step)
+        member.ledger.time("rehearsal", time.monotonic() - start)
+        for optimizer in self._protected.optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
+        member.in_steps = True
+        member.join_world()
+
+    def _prepare(self, number: int) -> None:
+        seed_all(derived_seed(self.seed, number, self.rank))
+
+    def _fetch(self, number: int) -> Any:
+        if self._data is None:
+            raise UsageError("step.batch() needs data: give it to job.protect(data=...)")
+        return self._data.batch(number, self.rank, self.world_size)
+
+    @staticmethod
+    def _check_entered(step: Step) -> None:
+        if not step.entered:
+            raise UsageError("write `with step:` around the body of the loop; without it nothing is committed")
+
+    def _warn_about_unprotected(self, member: Member, frame: Any) -> None:
+        names = {**frame.f_globals, **frame.f_locals}
+        forgotten = unprotected_state(names, self._protected)
+        if forgotten and self.rank == 0:
+            member.note(
+                f"these objects have state that a replacement would not get: {', '.join(forgotten)}. "
+                "Give them to job.protect(), for example job.protect(scheduler=scheduler)"
+            )
+
+    def on_phase(self, listener: Callable[[str, int], None]) -> None:
+        """Call `listener(phase, generation)` when this process enters a phase of a recovery (for metrics and tests)."""
+        if self._member is not None:
+            self._member.on_phase(listener)
+
+
+def join(*, backend: str | None = None, seed: int = 0, timeout: timedelta = timedelta(minutes=30)) -> Job:
+    """Become a member of the job and initialise torch.distributed. A spare waits here until it is given a rank."""
+    settings = WorkerSettings.from_environment()
+    if settings is None:
+        return _join_plain(backend, seed, timeout)
+    if dist.is_initialized():
+        raise UsageError("torch.distributed is initialised already; let understudy.join() do it, as the first thing")
+    return _join_protected(settings, backend, seed, timeout)
+
+
+def _join_plain(backend: str | None, seed: int, timeout: timedelta) -> Job:
+    plain = PlainSettings.from_environment()
+    device = _device(plain.local_rank)
+    if not dist.is_initialized():
+        chosen = backend or _backend_for(device)
+        if plain.launched:
+            dist.init_process_group(chosen, timeout=timeout)
+        else:
+            dist.init_process_group(chosen, rank=0, world_size=1, store=HashStore(), timeout=timeout)
+    seed_all(seed)
+    return Job(
+        rank=dist.get_rank(),
+        local_rank=plain.local_rank,
+        world_size=dist.get_world_size(),
+        seed=seed,
+        device=device,
+        member=None,
+    )
+
+
+def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, timeout: timedelta) -> Job:
+    progress = ProgressWriter(settings.progress_file)
+    control = ControlLine(settings.socket, settings.member, settings.token)
+    assignment = control.await_assignment(_SPARE_PATIENCE) or _wait_as_spare(control, progress)
+    progress.show(assignment.generation, -1, Place.SETUP)
+    publish_rank(
+        assignment.rank, assignment.local_rank, assignment.world_size, settings.store_host, settings.store_port
+    )
+    device = _device(assignment.local_rank)
+    joiner = not assignment.founding
+    holder: list[Member] = []
+    world = World(
+        rank=Rank(assignment.rank),
+        size=assignment.world_size,
+        founded_in=Generation(assignment.founded_in),
+        store=InterruptibleStore(
+            settings.store_host, settings.store_port, lambda: bool(holder) and holder[0].interrupted, timeout
+        ),
+        abandoned=lambda: bool(holder) and holder[0].interrupted,
+        timeout=timeout,
+        device=device,
+    )
+    ledger = StepLedger(
+        settings.run_dir, settings.member, assignment.rank, assignment.world_size, settings.digest_every
+    )
+    member = Member(control=control, world=world, progress=progress, ledger=ledger, joiner=joiner)
+    holder.append(member)
+    if joiner:
+        world.enter_sandbox()
+    else:
+        world.found(backend or _backend_for(device))
+    seed_all(seed)
+    _report_uncaught_errors(member)
+    return Job(
+        rank=assignment.rank,
+        local_rank=assignment.local_rank,
+        world_size=assignment.world_size,
+        seed=seed,
+        device=device,
+        member=member,
+    )
+
+
+def _report_uncaught_errors(member: Member) -> None:
+    """An error outside the steps is the script's own as well; its traceback is shown as always."""
+    show = sys.excepthook
+
+    def report_and_show(kind: Any, error: BaseException, trace: Any) -> None:
+        member.report_script_error(error, None)
+        show(kind, error, trace)
+
+    sys.excepthook = report_and_show
+
+
+def _wait_as_spare(control: ControlLine, progress: ProgressWriter) -> Any:
+    """Get warm, then sleep without using the CPU until a rank is given to us."""
+    warm_up()
+    progress.show(0, -1, Place.PARKED)
+    control.say_parked()
+    return control.await_assignment()
+
+
+def _device(local_rank: int) -> torch.device:
+    return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def _backend_for(device: torch.device) -> str:
+    return "nccl" if device.type == "cuda" else "gloo"

@@ -1,0 +1,240 @@
+"""One member of the job, inside the worker process: what it holds, and how it comes through a recovery.
+
+Runs in the main thread only. The control thread (`control`) interrupts it; the pure rule (`protocol.commit`) tells it
+what to do; `groups` and `state` do it. Everything here may be interrupted by the next fault and is then done again in
+the next generation.
+"""
+
+import time
+import traceback
+from collections.abc import Callable
+
+from understudy.detection.progress import Place, ProgressWriter
+from understudy.errors import StepAbandoned, UnderstudyError
+from understudy.foundation.ids import Generation, StepNumber
+from understudy.groups.engines import Engines
+from understudy.groups.world import World
+from understudy.protocol.positions import Position
+from understudy.state.manifest import Protected
+from understudy.state.transfer import receive_state, send_state
+from understudy.training.control import ControlLine
+from understudy.training.fingerprint import fingerprint_of
+from understudy.training.record import StepLedger
+from understudy.wire import messages
+
+ABANDONMENT_LIMIT = 60.0
+"""Seconds that a broken connection may wait for the coordinator's word before it counts as the script's own error."""
+
+PhaseListener = Callable[[str, int], None]
+
+
+class Member:
+    """`holds`: the number of committed steps in this member's state, None while it has none."""
+
+    def __init__(
+        self, *, control: ControlLine, world: World, progress: ProgressWriter, ledger: StepLedger, joiner: bool
+    ) -> None:
+        assignment = control.assignment
+        assert assignment is not None
+        self.control, self.world, self.ledger, self._progress = control, world, ledger, progress
+        self.joiner = joiner
+        self.protected = Protected()
+        self.engines = Engines(())
+        self.generation = Generation(assignment.generation)
+        self.founded_in = Generation(assignment.founded_in)
+        self.holds: StepNumber | None = None if joiner else StepNumber(0)
+        self.established = joiner
+        self.in_steps = False
+        self.failed = False  # the script has raised: this process is on its way out
+        self.fenced: bool | None = None
+        self._twin_key: str | None = None
+        self._listeners: list[PhaseListener] = []
+        control.when_abandoned(self._interrupt, self._answer_from_setup)
+
+    # -- what others ask --------------------------------------------------------------------------------------------
+
+    def on_phase(self, listener: PhaseListener) -> None:
+        """Tell `listener(phase, generation)` when this member enters a phase of a recovery."""
+        self._listeners.append(listener)
+
+    def phase(self, name: str) -> None:
+        for listener in self._listeners:
+            listener(name, self.generation)
+
+    def show(self, place: Place) -> None:
+        self._progress.show(self.generation, -1 if self.holds is None else self.holds, place)
+
+    @property
+    def abandoned(self) -> bool:
+        return self.control.abandoned > self.generation
+
+    @property
+    def interrupted(self) -> bool:
+        """Is waiting for others pointless? In setup it never is: a founder that must begin again is killed."""
+        return self.in_steps and self.abandoned
+
+    def lost_contact(self) -> bool:
+        """Is an exception in the body explained by a fault elsewhere?"""
+        return self.abandoned or self.world.connections.broken()
+
+    def position(self) -> Position:
+        return Position(holds=self.holds, established=self.established)
+
+    # -- called by the control thread -----------------------------------------------------------------------------
+
+    def _interrupt(self) -> None:
+        if self.in_steps:
+            self.world.connections.break_all()
+
+    def _answer_from_setup(self, generation: Generation) -> messages.Message | None:
+        """Before its first step a founding member cannot be saved, and its main thread need not be asked."""
+        if self.in_steps or self.joiner:
+            return None
+        return messages.PositionReport(
+            generation=generation, holds=None, arrived=False, established=False, twin_key=None
+        )
+
+    # -- the first step -----------------------------------------------------------------------------------------------
+
+    def establish(self) -> None:
+        """The end of a world's first step: settle the engines and learn who is whose twin.
+
+        Who has shown its key has settled; who has seen all keys knows that all have. So if anybody has not settled,
+        nobody has committed the first step.
+        """
+        self.engines.settle()
+        self.world.store.set(self._twin_path(self.world.rank), self.twin_key())
+        self.established = True
+        self.learn_twins()
+        self.control.send(messages.Established(generation=self.generation, twin_key=self.twin_key()))
+
+    def learn_twins(self) -> None:
+        """Where all ranks are twins no fence is needed: a laggard copies the newer state."""
+        if self.fenced is None:
+            keys = self.world.store.multi_get([self._twin_path(rank) for rank in range(self.world.size)])
+            self.fenced = len(set(keys)) > 1
+
+    def twin_key(self) -> str:
+        if self._twin_key is None:
+            self._twin_key = self.protected.twin_key()
+        return self._twin_key
+
+    def _twin_path(self, rank: int) -> str:
+        return f"twins/{self.founded_in}/{rank}"
+
+    # -- recovery -----------------------------------------------------------------------------------------------------
+
+    def await_verdict(self, position: Position) -> messages.Resume:
+        """Report where we stand and wait for the plan, through as many generations as it takes."""
+        self.show(Place.RECOVERING)
+        while True:
+            self.generation = self.control.notice()
+            self.phase("stop")
+            self.control.send(
+                messages.PositionReport(
+                    generation=self.generation,
+                    holds=position.holds,
+                    arrived=position.arrived,
+                    established=position.established,
+                    twin_key=self.twin_key(),
+                )
+            )
+            plan = self.control.await_plan(self.generation)
+            if plan is not None:
+                return plan
+
+    def await_abandonment(self) -> bool:
+        """Contact is lost: wait until the coordinator says that a new generation begins."""
+        self.show(Place.RECOVERING)
+        return self.control.await_abandonment(self.generation, ABANDONMENT_LIMIT)
+
+    def recover(self, before_plan: Callable[[], None] = lambda: None) -> None:
+        """From an abandoned generation to a resumed one. `before_plan` runs once the verdict is known."""
+        plan = self.await_verdict(self.position())
+        before_plan()
+        self.carry_out(plan)
+
+    def join_world(self) -> None:
+        """A rehearsed joiner waits for groups and state."""
+        self.control.send(
+            messages.Prepared(generation=self.generation, twin_key=self.twin_key(), timings=self.ledger.timings())
+        )
+        plan = self.control.await_plan(self.generation)
+        self.carry_out(plan if plan is not None else self.await_verdict(self.position()))
+
+    def carry_out(self, plan: messages.Resume) -> None:
+        """Regroup, give or take state, resume. A fault meanwhile: once more in the next generation."""
+        while True:
+            trouble = self._try_to_carry_out(plan)
+            if trouble is None:
+                return
+            if not self.abandoned:
+                self.control.send(messages.RecoveryTrouble(generation=self.generation, why=trouble))
+                while not self.await_abandonment():
+                    pass
+            plan = self.await_verdict(self.position())
+
+    def _try_to_carry_out(self, plan: messages.Resume) -> str | None:
+        timings: dict[str, float] = {}
+        try:
+            with _timed(timings, "regroup"):
+                self.phase("regroup")
+                self.world.regroup(self.generation)
+                self.engines.reset()
+                self.learn_twins()
+            with _timed(timings, "transfer"):
+                self.phase("transfer")
+                received = self._transfer(plan)
+        except (RuntimeError, OSError, UnderstudyError, StepAbandoned) as error:
+            return f"{type(error).__name__}: {error}"
+        self.phase("resume")
+        if self.abandoned:
+            return "a new generation was opened"
+        self.control.send(messages.Resumed(generation=self.generation, timings=timings, received_bytes=received))
+        return None
+
+    def _transfer(self, plan: messages.Resume) -> int:
+        received = 0
+        for receiver, donors in sorted(plan.donors.items()):
+            if receiver == self.world.rank:
+                self.holds = None  # torn until the last digest has been checked
+                received = receive_state(self.protected, donors)
+                self.holds = StepNumber(plan.step)
+                self.ledger.inherited(self.protected, self.generation, plan.step - 1)
+            elif self.world.rank in donors:
+                send_state(self.protected, receiver, donors.index(self.world.rank), len(donors))
+        return received
+
+    # -- end ---------------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """All steps are done here; leave only when they are done everywhere, for somebody may need our state."""
+        while not self.control.released and not self.failed:
+            if self.abandoned:
+                self.recover()
+            self.show(Place.FINISHED)
+            self.control.send(messages.Finished(generation=self.generation))
+            self.control.await_release(self.generation, timeout=1.0)
+
+    def note(self, text: str) -> None:
+        self.control.send(messages.Note(text=text))
+
+    def report_script_error(self, error: BaseException, step: int | None) -> None:
+        if self.failed or not isinstance(error, Exception):
+            return  # SystemExit and KeyboardInterrupt speak for themselves
+        self.failed = True
+        summary = "".join(traceback.format_exception_only(error)).strip()
+        self.control.send(messages.ScriptFailed(step=step, summary=summary[-2000:], fingerprint=fingerprint_of(error)))
+
+
+class _timed:
+    """Adds the seconds spent inside to `timings[name]`."""
+
+    def __init__(self, timings: dict[str, float], name: str) -> None:
+        self._timings, self._name = timings, name
+
+    def __enter__(self) -> None:
+        self._start = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._timings[self._name] = time.monotonic() - self._start

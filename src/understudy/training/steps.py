@@ -1,0 +1,185 @@
+"""One attempt at one step: the body of `with step:`, its fence and its commit.
+
+    computing ──optimizer's pre-hook──▶ arrived ──all have arrived──▶ passed ──all optimizers stepped──▶ applied
+
+The fence is the optimizer's own step pre-hook. Where all ranks are twins nothing is waited for there. Arriving counts
+only while the generation is whole: whoever has heard of an abandonment, or sees a broken connection, turns back. That
+is also what makes a body that swallows exceptions harmless.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from understudy.detection.progress import Place
+from understudy.errors import StepAbandoned
+from understudy.foundation.ids import StepNumber
+from understudy.protocol.commit import Action, action_for
+from understudy.protocol.positions import Position
+from understudy.training.member import Member
+from understudy.wire import messages
+
+
+class Step:
+    """What the loop yields. `committed` is true after the `with` block of the attempt that counted."""
+
+    def __init__(self, number: int, attempt: int, prepare: Callable[[int], None], fetch: Callable[[int], Any]) -> None:
+        self.number = number
+        self.attempt = attempt
+        self.committed = False
+        self.rehearsing = False
+        self.entered = False
+        self._prepare, self._fetch = prepare, fetch
+
+    def batch(self) -> Any:
+        """This rank's batch of this step; the same in every attempt."""
+        return self._fetch(self.number)
+
+    def __enter__(self) -> "Step":
+        self.entered = True
+        self._prepare(self.number)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self.committed = error is None
+        return None
+
+
+class RehearsalStep(Step):
+    """A joiner's first run of the body, in a sandbox. It warms everything up; its result is overwritten."""
+
+    def __init__(self, member: Member, prepare: Callable[[int], None], fetch: Callable[[int], Any]) -> None:
+        super().__init__(0, 0, prepare, fetch)
+        self.rehearsing = True
+        self._member = member
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        if error is not None:
+            self._member.report_script_error(error, None)
+        else:
+            self._member.engines.settle()
+        return None
+
+
+class ProtectedStep(Step):
+    """An attempt that survives the loss of other ranks."""
+
+    def __init__(
+        self,
+        member: Member,
+        number: int,
+        attempt: int,
+        prepare: Callable[[int], None],
+        fetch: Callable[[int], Any],
+    ) -> None:
+        super().__init__(number, attempt, prepare, fetch)
+        self._member = member
+        self._passed = False
+        self._stepped: set[int] = set()
+        self._plan: messages.Resume | None = None
+
+    def __enter__(self) -> "Step":
+        self._member.show(Place.IN_STEP)
+        return super().__enter__()
+
+    # -- the fence -----------------------------------------------------------------------------------------------------
+
+    def before_optimizer(self) -> None:
+        """The fence: called right before state changes."""
+        if self._passed:
+            return
+        member = self._member
+        if member.lost_contact():
+            raise StepAbandoned(f"step {self.number} is abandoned at its fence")
+        if member.fenced:
+            try:
+                dist.barrier()
+            except RuntimeError:
+                self._wait_at_fence()
+        self._passed = True
+
+    def _wait_at_fence(self) -> None:
+        """We have arrived and somebody was lost. A commit lets the optimizer go on; otherwise the body unwinds."""
+        member = self._member
+        if not member.abandoned and not member.await_abandonment():
+            raise StepAbandoned(f"step {self.number} lost contact at its fence")
+        position = Position(holds=StepNumber(self.number), arrived=True)
+        self._plan = member.await_verdict(position)
+        if action_for(position, StepNumber(self._plan.step)) is not Action.APPLY:
+            raise StepAbandoned(f"step {self.number} will run again in generation {self._plan.generation}")
+
+    def after_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        self._stepped.add(id(optimizer))
+
+    # -- the end of the body -------------------------------------------------------------------------------------------
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        member = self._member
+        if error is None:
+            try:
+                self._complete()
+                return False
+            except StepAbandoned as late:
+                error = late
+            except RuntimeError as late:
+                if not member.lost_contact():
+                    raise
+                error = late
+        if isinstance(error, StepAbandoned):
+            explained = member.abandoned or self._plan is not None or member.await_abandonment()
+        else:
+            explained = isinstance(error, Exception) and member.lost_contact() and self._word_comes()
+        if not explained:
+            member.report_script_error(error, self.number)
+            return False
+        self._recover()
+        return True
+
+    def _word_comes(self) -> bool:
+        return self._member.abandoned or self._member.await_abandonment()
+
+    def _complete(self) -> None:
+        """The body has run to its end: commit, and then carry out what the fence left pending."""
+        self.before_optimizer()  # a body without an optimizer step still commits in step with the others
+        if not self._member.established or self._member.fenced is None:
+            self._member.establish()
+        self._commit()
+        if self._plan is not None:
+            self._member.carry_out(self._plan)
+
+    def _commit(self) -> None:
+        if self.committed:
+            return
+        self.committed = True
+        member = self._member
+        member.holds = StepNumber(self.number + 1)
+        member.ledger.committed(member.protected, member.generation, self.number, self.attempt)
+        member.show(Place.BETWEEN_STEPS)
+
+    def _recover(self) -> None:
+        """The body was cut short by a fault elsewhere."""
+        member = self._member
+        before_plan: Callable[[], None] = lambda: None  # noqa: E731
+        if self._passed and not self.committed:
+            if len(self._stepped) == len(member.protected.optimizers):
+                member.holds = StepNumber(self.number + 1)  # applied; only the rest of the body is missing
+                before_plan = self._commit
+            else:
+                member.holds = None  # torn between two optimizers
+        if self._plan is not None and not member.abandoned:
+            before_plan()
+            member.carry_out(self._plan)
+        else:
+            member.recover(before_plan)
+        if not self.committed:
+            for optimizer in member.protected.optimizers.values():
+                optimizer.zero_grad(set_to_none=True)
