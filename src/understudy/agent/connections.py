@@ -114,8 +114,8 @@ class Connections:
     def _take_frames(self, peer: "_Peer") -> None:
         try:
             while peer in self._peers and (payload := peer.next_frame()) is not None:
-                self._take(peer, decode_from_worker(payload))
-        except (WireError, msgspec.DecodeError):  # a ValidationError is a DecodeError
+                self._take(peer, _decode(payload))
+        except WireError:
             self.malformed += 1
             self._close(peer)
 
@@ -166,6 +166,13 @@ class Connections:
         if peer.member is not None and self._by_member.get(peer.member) is peer:
             del self._by_member[peer.member]
             self._gone(peer.member)
+
+
+def _decode(payload: bytes) -> FromWorker:
+    try:
+        return decode_from_worker(payload)
+    except (msgspec.MsgspecError, ValueError) as error:  # a text that is no UTF-8 is a ValueError
+        raise WireError(f"not a message: {error}") from error
 
 
 class _Peer:

@@ -187,13 +187,23 @@ class Relay:
                 self._console(self._stream, bytes(self._kept))
                 self._kept.clear()
             return
-        if self._file is not None:
-            self._file.write(data)
+        self._keep(data)
         if self._route.console:
             whole, newline, rest = (bytes(self._kept) + data).rpartition(b"\n")
             self._kept = bytearray(rest)
             if newline:
                 self._show(whole + newline)
+
+    def _keep(self, data: bytes) -> None:
+        """Into the file. A full disk costs lines of a log, never a rank."""
+        if self._file is None:
+            return
+        try:
+            self._file.write(data)
+        except OSError as error:
+            self._file = None
+            name = self._route.file if self._route is not None else "?"
+            self._console(Std.ERR, f"understudy: {name} is given up: {error.strerror}\n".encode())
 
     def _show(self, text: bytes) -> None:
         prefix = self._route.prefix if self._route is not None else b""

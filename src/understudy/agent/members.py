@@ -50,6 +50,7 @@ class Worker:
                 bare,
                 kind=CauseKind.SCRIPT_ERROR,
                 detail=said.summary,
+                exit_code=code if code > 0 else 1,
                 fingerprint=said.fingerprint,
                 step=bare.step if said.step is None else StepNumber(said.step),
             )

@@ -83,11 +83,17 @@ class WatchedProcess:
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)
 
-    def kill_and_wait(self) -> None:
-        """The way out when the loop no longer runs."""
+    def kill_and_wait(self, limit: float = 2.0) -> bool:
+        """The way out when the loop no longer runs. False when the process has still not ended."""
         self.kill()
-        self._popen.wait()
+        try:
+            self._popen.wait(limit)
+        except subprocess.TimeoutExpired:
+            return False
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
         self.alive = False
+        return True
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

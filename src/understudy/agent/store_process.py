@@ -43,11 +43,18 @@ class StoreProcess:
             return
         how = f"exited with code {code}" if code >= 0 else f"was ended by {signal_name(-code)}"
         self._complain(f"the store process {how}; it is started again on port {self.port}")
+        self._restart_later()
+
+    def _restart_later(self) -> None:
         self._again = asyncio.get_running_loop().call_later(self._delay, self._restart)
         self._delay = min(self._delay * 2, _LONGEST_DELAY)
 
     def _restart(self) -> None:
-        self._process = self._start()
+        try:
+            self._process = self._start()
+        except OSError as error:
+            self._complain(f"the store process could not be started: {error}")
+            self._restart_later()
 
     def close(self) -> None:
         self._closed = True

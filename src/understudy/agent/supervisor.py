@@ -5,6 +5,7 @@ about membership by itself. Joined to a coordinator by the command line.
 """
 
 import asyncio
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -27,9 +28,10 @@ from understudy.foundation.ids import MemberId, Rank
 from understudy.foundation.settings import WorkerSettings
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import Outcome, StopJob
-from understudy.protocol.events import Event, MemberLost
+from understudy.protocol.events import Event, MemberLost, ProgressStalled
 from understudy.wire import messages as msg
 
+_DEATH_LIMIT = 10.0  # seconds that the kernel may take to end a killed process
 _SHORTEST_WAIT = 0.02  # seconds between two ticks, should a deadline stay in the past
 
 
@@ -44,7 +46,7 @@ class Decider(Protocol):
 
     def next_deadline(self) -> float | None: ...
 
-    def lost_since(self, member: MemberId, at: float) -> None: ...
+    def lost_since(self, member: MemberId | None, at: float) -> None: ...
 
     def measured(self, generation: int, timings: dict[str, float], received_bytes: int) -> None: ...
 
@@ -77,21 +79,26 @@ class Supervisor:
 
     async def run(self, decider: Decider) -> StopJob:
         self._decider = decider
-        self._folder = Path(tempfile.mkdtemp(prefix="understudy-", dir=_memory_folder()))
-        self._connections = Connections(str(self._folder / "agent"), deliver=self._on_message, gone=self._on_gone)
-        self._store = StoreProcess(self._plan.store_command, self._plan.environment, self._say)
-        looking = asyncio.create_task(self._look_at_progress())
-        try:
+        with contextlib.ExitStack() as at_the_end:
+            self._open(at_the_end)
+            looking = asyncio.create_task(self._look_at_progress())
+            at_the_end.callback(looking.cancel)
             self._ask(decider.start)
             await self._stopping.wait()
             await self._end_workers()
-        finally:
-            looking.cancel()
-            self._close()
         if self._crash is not None:
             raise self._crash
         assert self._stop is not None
         return self._stop
+
+    def _open(self, at_the_end: contextlib.ExitStack) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="understudy-", dir=_memory_folder()))
+        at_the_end.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        self._connections = Connections(str(self._folder / "agent"), deliver=self._on_message, gone=self._on_gone)
+        at_the_end.callback(self._connections.close)
+        self._store = StoreProcess(self._plan.store_command, self._plan.environment, self._say)
+        at_the_end.callback(self._store.close)
+        at_the_end.callback(self._drop_workers)
 
     def hurry(self) -> None:
         """No more grace: the operator asked twice."""
@@ -113,18 +120,17 @@ class Supervisor:
             if worker.process is not None:
                 worker.process.kill()
         if self.workers:
-            await self._empty.wait()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), _DEATH_LIMIT)
 
-    def _close(self) -> None:
+    def _drop_workers(self) -> None:
+        """Nobody should be left by now, unless we crashed ourselves or the kernel does not let a process die."""
         if self._timer is not None:
             self._timer.cancel()
-        for worker in list(self.workers.values()):  # only after a crash of our own
-            if worker.process is not None:
-                worker.process.kill_and_wait()
+        for worker in list(self.workers.values()):
+            if worker.process is not None and not worker.process.kill_and_wait():
+                self._say(f"process {worker.process.pid} ({worker.member}) was killed but does not end")
             worker.close()
-        self._store.close()
-        self._connections.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     # -- what the decider asks for ------------------------------------------------------------------------------------
 
@@ -218,6 +224,8 @@ class Supervisor:
             await asyncio.sleep(self._plan.look_every)
             pages = {member: worker.page.look() for member, worker in self.workers.items()}
             for event in self._watch.observe(self._clock.now(), pages, self._state_of):
+                if isinstance(event, ProgressStalled) and self._decider is not None:
+                    self._decider.lost_since(None, max(page.at for page in pages.values()))
                 self._tell(event)
 
     def _state_of(self, member: MemberId) -> str:

@@ -10,6 +10,7 @@ import os
 import platform
 import signal
 import sys
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from understudy.detection.progress import Place
 from understudy.detection.stall import StallWatch
 from understudy.errors import SettingsError
 from understudy.foundation.clock import SystemClock
-from understudy.ledger.records import RunInfo
+from understudy.ledger.records import DecisionRecord, RecoveryRecord, RunInfo
 from understudy.ledger.writing import JsonLines
 from understudy.protocol.commands import StopJob
 from understudy.protocol.job import JobMachine
@@ -37,8 +38,10 @@ def main(args: argparse.Namespace) -> int:
     request = run_flags.read_request(args, dict(os.environ), run_dir, live)
     _write_run_info(run_dir, request)
     terminal = make_terminal(live, run_dir)
-    stop = asyncio.run(_run(request, terminal))
-    return stop.exit_code
+    try:
+        return asyncio.run(_run(request, terminal)).exit_code
+    except KeyboardInterrupt:  # before the first process was started
+        return 128 + signal.SIGINT
 
 
 async def _run(request: run_flags.RunRequest, terminal: Terminal) -> StopJob:
@@ -46,7 +49,8 @@ async def _run(request: run_flags.RunRequest, terminal: Terminal) -> StopJob:
     watch = StallWatch(request.policy, outside_floor=request.outside_floor)
     supervisor = Supervisor(request.plan, clock=clock, watch=watch, console=terminal.output, say=terminal.say)
     with JsonLines(request.plan.run_dir / "ledger" / "decisions.jsonl") as ledger:
-        coordinator = Coordinator(JobMachine(request.policy), port=supervisor, clock=clock, journals=(ledger, terminal))
+        journals = (Decisions(ledger, terminal.say), terminal)
+        coordinator = Coordinator(JobMachine(request.policy), port=supervisor, clock=clock, journals=journals)
         _handle_signals(request.signals, coordinator, supervisor)
         terminal.begin(request.plan.command, request.policy.world_size, request.policy.spares, request.remarks)
         showing = asyncio.create_task(terminal.keep_showing(lambda: _view(coordinator, supervisor)))
@@ -57,6 +61,22 @@ async def _run(request: run_flags.RunRequest, terminal: Terminal) -> StopJob:
             terminal.close()
         terminal.end(stop)
         return stop
+
+
+class Decisions:
+    """The ledger of decisions. When it cannot be written, that is said once, and the training goes on."""
+
+    def __init__(self, file: JsonLines, say: Callable[[str], None]) -> None:
+        self._file, self._say = file, say
+        self._said = False
+
+    def append(self, record: DecisionRecord | RecoveryRecord) -> None:
+        try:
+            self._file.append(record)
+        except OSError as error:
+            if not self._said:
+                self._said = True
+                self._say(f"decisions are missing from the ledger from now on: {error.strerror}")
 
 
 def _view(coordinator: Coordinator, supervisor: Supervisor) -> View:

@@ -18,7 +18,7 @@ from understudy.agent.plan import LaunchPlan
 from understudy.errors import SettingsError
 from understudy.protocol.policy import Policy
 
-STORE_COMMAND = (sys.executable, "-m", "understudy.groups.store_host")
+STORE_COMMAND: tuple[str, ...] = (sys.executable, "-m", "understudy.groups.store_host")
 _REFUSED: dict[str, tuple[object, str]] = {
     "event_log_handler": ("null", "events are in the run's ledger"),
     "logs_specs": (None, "custom log plugins are not supported; use --redirects, --tee and --log-dir"),
@@ -203,7 +203,7 @@ def _command(args: argparse.Namespace, environment: Mapping[str, str]) -> tuple[
         if shutil.which(script, path=environment.get("PATH")) is None:
             raise SettingsError(f"{script}: no such program")
         return (script, *args.training_script_args)
-    if not args.module and not script.startswith("-") and not Path(script).exists():
+    if not args.module and not Path(script).exists():
         raise SettingsError(f"{script}: no such file (for a module use -m, for a program --no-python)")
     python = environment.get("PYTHON_EXEC", sys.executable)
     return (python, "-u", *(("-m",) if args.module else ()), script, *args.training_script_args)

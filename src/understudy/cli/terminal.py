@@ -5,6 +5,7 @@ stands below the output; it is taken away before anything else is written and dr
 """
 
 import asyncio
+import contextlib
 import shlex
 import sys
 import time
@@ -100,8 +101,9 @@ class Terminal:
     def output(self, stream: Std, data: bytes) -> None:
         """What a worker wrote, when it comes through us."""
         file = sys.stdout if stream is Std.OUT else sys.stderr
-        file.buffer.write(data)
-        file.buffer.flush()
+        with contextlib.suppress(OSError):  # nobody reads any more; the training goes on
+            file.buffer.write(data)
+            file.buffer.flush()
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -127,8 +129,9 @@ class Terminal:
         return f"{int(seconds) // 3600}:{int(seconds) % 3600 // 60:02}:{int(seconds) % 60:02}"
 
     def _write(self, text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
 class LiveTerminal(Terminal):

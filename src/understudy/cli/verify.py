@@ -8,6 +8,7 @@ from rich.console import Console
 from understudy.errors import LedgerError
 from understudy.ledger.comparing import Comparison, Verdict, compare
 from understudy.ledger.reading import Run, read_run
+from understudy.ledger.story import counted
 
 HELP = "compare the ledgers of two runs, step by step and rank by rank"
 
@@ -44,15 +45,15 @@ def main(args: argparse.Namespace) -> int:
 def _describe(run: Run) -> str:
     digests = len(run.steps_with("parameters"))
     parts = [
-        f"{run.step_count} steps",
-        f"{run.info.world_size} ranks",
-        f"digests at {digests} steps" if digests else "no digests",
-        f"{len(run.recoveries)} recoveries",
+        counted(run.step_count, "step"),
+        counted(run.info.world_size, "rank"),
+        f"digests at {counted(digests, 'step')}" if digests else "no digests",
+        counted(len(run.recoveries), "recovery"),
     ]
     if run.repeated:
-        parts.append(f"{run.repeated} records told twice, in agreement")
+        parts.append(f"{counted(run.repeated, 'record')} told twice, in agreement")
     if run.torn:
-        parts.append(f"{len(run.torn)} torn last lines left out")
+        parts.append(f"{counted(len(run.torn), 'torn last line')} left out")
     return f"{run.path}: {', '.join(parts)}"
 
 

@@ -52,8 +52,8 @@ class Coordinator:
     def next_deadline(self) -> float | None:
         return None if self.machine.stopped else self.machine.next_deadline()
 
-    def lost_since(self, member: MemberId, at: float) -> None:
-        """The first sign of a loss whose event follows; only for the times in the ledger."""
+    def lost_since(self, member: MemberId | None, at: float) -> None:
+        """The first sign of a loss (None: of a stall) whose event follows; only for the times in the ledger."""
         self._recovery_clock.lost_since(member, at)
 
     def measured(self, generation: int, timings: dict[str, float], received_bytes: int) -> None:

@@ -41,12 +41,12 @@ class _Running:
 class RecoveryClock:
     def __init__(self) -> None:
         self._holders: dict[Rank, MemberId] = {}
-        self._lost_since: dict[MemberId, float] = {}
+        self._lost_since: dict[MemberId | None, float] = {}
         self._running: _Running | None = None
 
-    def lost_since(self, member: MemberId, at: float) -> None:
-        """The first sign of a loss whose event is still to come."""
-        self._lost_since.setdefault(member, at)
+    def lost_since(self, member: MemberId | None, at: float) -> None:
+        """The first sign of a loss (None: of a stall) whose event is still to come."""
+        self._lost_since[member] = at
 
     def measured(self, generation: int, timings: dict[str, float], received_bytes: int) -> None:
         """What a member that has resumed says of its own phases."""
@@ -86,7 +86,8 @@ class RecoveryClock:
         return None
 
     def _open(self, event: ev.Event, decision: RecordDecision) -> None:
-        since = self._lost_since.pop(decision.member, None) if decision.member is not None else None
+        since = self._lost_since.pop(decision.member, None)
+        self._lost_since.clear()
         if self._running is None:
             self._running = _Running(
                 opened_at=event.at,

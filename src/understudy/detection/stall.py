@@ -59,6 +59,7 @@ class StallWatch:
         self._outside_floor, self._patience_for = outside_floor, patience_for
         self._seen: dict[MemberId, _Seen] = {}
         self._told_pace = 0.0
+        self._first_steps = 0.0  # stands in for the pace until that is learnt
         self._alarm: _Alarm | None = None
         self._quiet_until = float("-inf")
         self._patience = 1
@@ -69,7 +70,7 @@ class StallWatch:
         return max((max(seen.durations, default=0.0) for seen in self._seen.values()), default=0.0)
 
     def deadline(self) -> float:
-        return self._patience * self._policy.stall_deadline(self._told_pace)
+        return self._patience * self._policy.stall_deadline(self._told_pace or self._first_steps)
 
     def observe(
         self, now: float, pages: Mapping[MemberId, Progress], state_of: Callable[[MemberId], str]
@@ -100,8 +101,11 @@ class StallWatch:
         steps = page.step - former.step
         if steps > 0 or page.place is not Place.IN_STEP:
             steps = max(1, steps)
+            duration = max(0.0, page.at - former.at) / steps
             if seen.steps >= _FIRST_STEPS:
-                seen.durations.append(max(0.0, page.at - former.at) / steps)
+                seen.durations.append(duration)
+            else:
+                self._first_steps = max(self._first_steps, duration)
             seen.steps += steps
         return True
 

@@ -43,7 +43,10 @@ IN_RECOVERY = (Place.STOP, Place.REHEARSE, Place.REGROUP, Place.TRANSFER, Place.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """`step` is None for places in a recovery. `joiner`: only a member that joined as a replacement."""
+    """`step` is None for places in a recovery. `joiner`: only a member that joined as a replacement.
+
+    `after`: the name of another fault that must have fired before; it ties a fault in a recovery to that recovery.
+    """
 
     name: str
     kind: Kind
@@ -51,6 +54,7 @@ class Fault:
     place: Place
     step: int | None = None
     joiner: bool = False
+    after: str | None = None
     times: int = 1  # how many members in a row meet it
 
 

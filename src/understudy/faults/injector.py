@@ -100,6 +100,8 @@ class Injector:
         return not (self._proofs / f"{fault.name}.{fault.times - 1}.json").exists()
 
     def _fire(self, fault: Fault) -> None:
+        if fault.after is not None and not (self._proofs / f"{fault.after}.0.json").exists():
+            return
         for turn in range(fault.times):
             if self._leave_proof(fault, turn):
                 _strike(fault)

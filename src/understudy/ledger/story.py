@@ -41,11 +41,11 @@ class Summary:
     start_overs: int
 
     def sentence(self) -> str:
-        parts = [_count(self.steps, "step") + " committed by every rank", _count(self.recoveries, "recovery")]
+        parts = [counted(self.steps, "step") + " committed by every rank", counted(self.recoveries, "recovery")]
         if self.median_recovery is not None:
             parts.append(f"median recovery {milliseconds(self.median_recovery)}")
             parts.append(f"total downtime {milliseconds(self.downtime)}")
-        parts.append(_count(self.start_overs, "start over"))
+        parts.append(counted(self.start_overs, "start over"))
         return ", ".join(parts)
 
 
@@ -99,7 +99,7 @@ def _heading(run: Run) -> Block:
     digests = f"every {info.digest_every} steps" if info.digest_every > 1 else "every step"
     lines = [
         ("command", " ".join(info.command)),
-        ("world", f"{_count(info.world_size, 'rank')}, {_count(info.spares, 'spare')}"),
+        ("world", f"{counted(info.world_size, 'rank')}, {counted(info.spares, 'spare')}"),
         ("started", info.started),
         ("digests", digests if info.digest_every else "none"),
         ("versions", ", ".join(f"{name} {version}" for name, version in sorted(info.versions.items())) or "unknown"),
@@ -181,7 +181,8 @@ def size(count: int) -> str:
     return f"{count / 1e6:.1f} MB"
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """`1 recovery`, `2 recoveries`."""
     if number == 1:
         return f"1 {noun}"
     return f"{number} {noun[:-1]}ies" if noun.endswith("y") else f"{number} {noun}s"

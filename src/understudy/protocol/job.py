@@ -80,6 +80,8 @@ class JobMachine:
         return tuple(commands)
 
     def next_deadline(self) -> float | None:
+        if self.stopped or self.released:
+            return None  # a script may take its time to end
         deadlines = [d for d in (self.recovery.next_deadline(), self.refill_at) if d is not None]
         return min(deadlines, default=None)
 
@@ -128,9 +130,15 @@ class JobMachine:
         return commands
 
     def _on_established(self, event: ev.MemberEstablished, member: Member) -> list[Command]:
-        if event.generation == self.generation:
+        if event.generation == self.recovery.founded_in:  # true for good, even if a newer generation is open by now
             self.recovery.on_established(member, event.twin_key)
+            if self.refill_at is None and self.stage is Stage.TRAINING:
+                self.refill_at = event.at + self.policy.refill_delay if self._pool_is_low() else None
         return []
+
+    def _pool_is_low(self) -> bool:
+        """A world that started over has taken its spares along."""
+        return self.roster.spare_count < self.policy.spares
 
     # -- losses ---------------------------------------------------------------------------------------------------
 
@@ -146,10 +154,6 @@ class JobMachine:
         useless = self.blame.verdict_on(member.rank, cause)
         if useless is not None:
             return self._stop(at, Outcome.FAILED, useless, exit_code_for(cause))
-        if self.left:
-            gone = ", ".join(str(rank) for rank in sorted(self.left))
-            reason = f"{lost}; rank {gone} had already ended its script, so the world cannot be formed again"
-            return self._stop(at, Outcome.FAILED, reason, exit_code_for(cause))
         return self._open(at, lost, DecisionKind.SWAP, exit_code_for(cause), member.rank, member.id)
 
     def _on_spare_lost(self, at: float, member: Member, was_warm: bool, cause: Cause) -> list[Command]:
@@ -165,6 +169,9 @@ class JobMachine:
             reason = f"rank {rank} ended its script with a failure: {cause.detail}"
             return self._stop(at, Outcome.FAILED, reason, exit_code_for(cause))
         self.left.add(rank)
+        if not self.released and self.stage in (Stage.STOPPING, Stage.FORMING):
+            reason = f"rank {rank} ended its script while the world was being formed again"
+            return self._stop(at, Outcome.FAILED, reason, exit_code_for(cause))
         if len(self.left) == self.policy.world_size:
             return self._stop(at, Outcome.SUCCEEDED, "every rank ended its script", 0)
         return []
@@ -181,6 +188,10 @@ class JobMachine:
         """Open the next generation, or stop the job when it cannot be manned."""
         self.finished.clear()
         self.refill_at = None
+        if self.left:
+            gone = ", ".join(str(rank) for rank in sorted(self.left))
+            reason = f"{reason}; rank {gone} had already ended its script, so the world cannot be formed again"
+            return self._stop(at, Outcome.FAILED, reason, exit_code)
         no_way = self.recovery.cannot_open()
         if no_way is None and self.recovery.established:
             no_way = self.pool.cannot_fill(len(self.recovery.vacancies()))
@@ -230,6 +241,8 @@ class JobMachine:
         return self._open(event.at, event.evidence, DecisionKind.ALARM)
 
     def _on_tick(self, at: float) -> list[Command]:
+        if self.released:
+            return []
         if self.refill_at is not None and at >= self.refill_at:
             self.refill_at = None
             return self.pool.refill(at, self.generation, reason="the pool is below its size")

@@ -5,7 +5,8 @@ answered is said again on a tick, and every answer may come twice.
 """
 
 import enum
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
@@ -101,7 +102,7 @@ class Recovery:
 
     def on_connected(self, member: Member) -> list[Command]:
         member.connected = True
-        return self._assign(member)
+        return [*self._assign(member), *self._catch_up((member,))]
 
     def on_established(self, member: Member, twin_key: str) -> None:
         if member.rank is not None:
@@ -187,7 +188,10 @@ class Recovery:
             return []
         if member.standing is Standing.JOINING:
             return []  # its rehearsal is not over; what it says counts once it is prepared
-        self.positions[member.rank] = event.position
+        position = event.position
+        if member.assigned_in != self.founded_in:
+            position = replace(position, established=True)  # only founding members have a first step
+        self.positions[member.rank] = position
         if event.twin_key is not None:
             self.twin_keys[member.rank] = event.twin_key
         self.awaited.discard(member.id)
@@ -205,9 +209,10 @@ class Recovery:
 
     def must_start_over(self) -> bool:
         """Somebody is still in its first step: then nobody has committed it, and nothing is lost."""
+        if self.established:
+            return False  # a commit that is known must never be thrown away
         unsettled = any(not position.established for position in self.positions.values())
-        nobody = not self.established and all(p.holds is None for p in self.positions.values())
-        return unsettled or nobody
+        return unsettled or all(position.holds is None for position in self.positions.values())
 
     # -- verdict ----------------------------------------------------------------------------------------------------
 
@@ -232,6 +237,7 @@ class Recovery:
             reason=verdict.reason,
         )
         self.stage = Stage.FORMING
+        self.established = True  # every survivor said so, even if the news of the first commit was lost
         self.awaited.update(member.id for member in members)
         self.deadline = at + self.policy.forming_limit
         self.resend_at = at + self.policy.resend_every
@@ -306,7 +312,8 @@ class Recovery:
 
     def _say_again(self) -> list[Command]:
         if self.stage is Stage.FORMING and self.plan is not None:
-            return [self.plan]
+            awaited = [self.roster.members[id_] for id_ in sorted(self.awaited)]
+            return [*self._catch_up(m for m in awaited if m.standing is Standing.PREPARED), self.plan]
         if self.stage is not Stage.STOPPING:
             return []
         silent = tuple(id_ for id_ in sorted(self.awaited) if self.roster.members[id_].connected)
@@ -315,7 +322,7 @@ class Recovery:
             commands.append(AbandonGeneration(generation=self.generation, members=silent, reason=self.reason))
         for id_ in sorted(self.joining):
             commands += self._assign(self.roster.members[id_])
-        return commands
+        return commands + self._catch_up(self.roster.members[id_] for id_ in sorted(self.joining))
 
     # -- small change -------------------------------------------------------------------------------------------------
 
@@ -332,6 +339,17 @@ class Recovery:
                 founding=member.assigned_in == self.founded_in,
             )
         ]
+
+    def _catch_up(self, members: Iterable[Member]) -> list[Command]:
+        """Tell members that got their rank in an older generation, and may not have heard of it, which one it is now."""
+        late = tuple(
+            member.id
+            for member in members
+            if member.connected and member.rank is not None and member.assigned_in < self.generation
+        )
+        if not late or self.stage not in (Stage.STOPPING, Stage.FORMING):
+            return []
+        return [AbandonGeneration(generation=self.generation, members=late, reason=self.reason)]
 
     def record(self) -> RecordGeneration:
         return RecordGeneration(

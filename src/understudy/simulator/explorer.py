@@ -7,7 +7,7 @@ messages and deadlines belong to the simulation.
 
 Reductions, each of which leaves out only orders that nobody could tell apart:
 
-- Links keep their order and lose nothing, so ticks are needed only for the refilling of the pool.
+- Links keep their order and lose nothing; a tick comes only when nothing else can happen.
 - The beginning (processes start, connect, get their ranks, the spare parks) is played in one fixed order.
 - Moves between which nothing outside the member can happen are joined: applying with passing the fence (whoever dies
   while applying leaves nothing behind that differs), the moment between steps with the computation that follows,
@@ -48,6 +48,7 @@ Choice = tuple[str, MemberId]
 
 JOINED = frozenset({Place.APPLYING, Place.BETWEEN, Place.APPLYING_VERDICT, Place.LEAVING})
 RESTING = frozenset({Place.UNWOUND, Place.ENDED, Place.FINISHED})
+MOST_TICKS = 3
 KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
 
 
@@ -59,6 +60,7 @@ class Branch(World):
         self.faults = faults
         self.untouched = True  # no fault yet
         self.owns_machine = True
+        self.ticks: tuple[int, int] = (0, 0)  # the generation, and how often it was helped on by a tick
         self.keys: dict[MemberId, int] = {}  # of the machine and of members, until they change
         self.upward: dict[MemberId, tuple[ev.Event, ...]] = {}
         self.downward: dict[MemberId, tuple[Command, ...]] = {}
@@ -72,7 +74,7 @@ class Branch(World):
         twin.invariants = self.invariants.copy(twin.members)
         twin.outcome, twin.untouched = self.outcome, self.untouched
         twin.upward, twin.downward = dict(self.upward), dict(self.downward)
-        twin.keys = dict(self.keys)
+        twin.keys, twin.ticks = dict(self.keys), self.ticks
         return twin
 
     def own(self, member: MemberId) -> SimulatedMember:
@@ -126,12 +128,14 @@ class Branch(World):
         if not self.faults:
             if heard:
                 return (heard[0],)
-            if self.machine.stage is not Stage.STOPPING:
-                return tuple((moves + hears)[:1])
+            if self.machine.stage is not Stage.STOPPING and (moves or hears):
+                return ((moves or hears)[0],)
         choices: list[Choice] = [*heard, *moves, *hears]
         if self.faults:
             ways = ["kill"] if self.machine.refill_at is None else ["kill", "refill, then kill"]
             choices += [(way, id_) for id_ in self.members for way in ways]
+        if not (heard or moves or hears):
+            choices.append(("time passes", MACHINE))
         return tuple(choices)
 
     def happen(self, choice: Choice) -> None:
@@ -145,6 +149,8 @@ class Branch(World):
                 member = self.own(who)
                 member.hear(_first(self.downward, who), self)
                 self._join_moves(member)
+            case "time passes":
+                self._let_time_pass()
             case "kill":
                 self._kill(who)
             case "refill, then kill":
@@ -165,6 +171,16 @@ class Branch(World):
     def _join_moves(self, member: SimulatedMember) -> None:
         while member.place in JOINED or (member.place is Place.COMPUTING and member.heard > member.acting):
             member.move(self)
+
+    def _let_time_pass(self) -> None:
+        """Everybody waits: whatever was not answered is said again. That must help soon."""
+        generation, count = self.ticks
+        count = count + 1 if generation == self.machine.generation else 1
+        self.ticks = (self.machine.generation, count)
+        deadline = self.machine.next_deadline()
+        if deadline is None or count > MOST_TICKS:
+            raise Violation(f"7: everybody waits for somebody else in stage {self.machine.stage.value}")
+        self.handle(ev.Tick(at=deadline))
 
     def _kill(self, id_: MemberId) -> None:
         self.faults -= 1
@@ -269,8 +285,7 @@ def _look_ahead(branch: Branch, path: list[Choice], found: Exploration) -> Itera
     choices = branch.choices()
     if choices:
         return iter(choices)
-    if branch.outcome is None:
-        raise Violation(f"7: nothing can happen any more in stage {branch.machine.stage}\n{_story(branch, path)}")
+    assert branch.outcome is not None
     wrong = why_stop_is_wrong(branch.outcome, branch)
     if wrong is not None:
         raise Violation(f"7: {wrong}\n{_story(branch, path)}")

@@ -63,9 +63,17 @@ PLACES: dict[Moment, Place] = {
 }
 """STOP, DONATE and FIRST_STEP are not places of one member; `simulation` announces or `matches` decides them."""
 
-FIRST_STEP_PLACES = frozenset(
-    {Place.COMPUTING, Place.COLLECTIVE, Place.FENCE, Place.APPLYING, Place.ESTABLISHING}
-)
+NAMES: dict[Place, str] = {
+    **{place: moment.value for moment, place in PLACES.items()},
+    Place.UNWOUND: Moment.AWAITING_VERDICT.value,
+    Place.BETWEEN: Moment.BETWEEN_STEPS.value,
+    Place.COMPUTING: Moment.COMPUTING.value,
+    Place.ESTABLISHING: Moment.FIRST_STEP.value,
+    Place.LEAVING: "leaving",
+}
+"""Under which name a fault is counted whose victim had moved on to this place when it struck."""
+
+FIRST_STEP_PLACES = frozenset({Place.COMPUTING, Place.COLLECTIVE, Place.FENCE, Place.APPLYING, Place.ESTABLISHING})
 IN_STEP = frozenset({Moment.COMPUTING, Moment.COLLECTIVE, Moment.FENCE, Moment.APPLYING, Moment.AFTER_APPLY})
 AT_ONCE = frozenset({Moment.AFTER_APPLY, Moment.BETWEEN_STEPS, Moment.STOP, Moment.DONATE, Moment.RESUME})
 """Struck at the very moment; all others somewhere in the time that the member spends there."""

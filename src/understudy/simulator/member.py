@@ -133,7 +133,8 @@ class SimulatedMember:
             self._say_prepared(world)
 
     def _on_abandon(self, command: AbandonGeneration, world: Surroundings) -> None:
-        if command.generation < self.heard or (command.generation == self.heard and self.place is not Place.UNWOUND):
+        known = command.generation == self.heard and self.place not in (Place.UNWOUND, Place.IDLE)
+        if command.generation < self.heard or known:
             world.on_stale(self, command)
             return
         self.heard = command.generation
@@ -316,9 +317,7 @@ class SimulatedMember:
         world.send(self, event)
 
     def _say_prepared(self, world: Surroundings) -> None:
-        event = ev.MemberPrepared(
-            at=world.now, member=self.id, generation=self.assigned_in, twin_key=self.twin_key
-        )
+        event = ev.MemberPrepared(at=world.now, member=self.id, generation=self.assigned_in, twin_key=self.twin_key)
         world.send(self, event)
 
     def _ask_for_release(self, world: Surroundings) -> None:

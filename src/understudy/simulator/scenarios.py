@@ -43,7 +43,10 @@ def draw_scenario(seed: int) -> Scenario:
     steps = chance.randint(3, 5)
     fenced = chance.random() < 0.6
     script = Script(
-        world_size=world_size, steps=steps, fenced=fenced, shards=world_size // 2 if fenced and chance.random() < 0.7 else 1
+        world_size=world_size,
+        steps=steps,
+        fenced=fenced,
+        shards=world_size // 2 if fenced and chance.random() < 0.7 else 1,
     )
     weather = Weather(
         delay=chance.choice((0.001, 0.01, 0.1)),

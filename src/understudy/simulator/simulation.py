@@ -17,7 +17,7 @@ from understudy.protocol.commands import AbandonGeneration, Command
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
 from understudy.protocol.recovery import Stage
-from understudy.simulator.faults import AT_ONCE, Fault, FaultKind, Moment
+from understudy.simulator.faults import AT_ONCE, NAMES, Fault, FaultKind, Moment
 from understudy.simulator.invariants import Violation
 from understudy.simulator.member import MEETING_PLACES, Meeting, Place, SimulatedMember
 from understudy.simulator.network import Network, Weather
@@ -232,7 +232,7 @@ class Simulation(World):
     def _hit(self, fault: Fault, member: SimulatedMember, ticket: int) -> None:
         if not self._can_be_hit(fault, member):
             return
-        name = fault.moment.value if member.ticket == ticket else member.place.value
+        name = fault.moment.value if member.ticket == ticket else NAMES[member.place]
         self.fired[name] += 1
         victims = [member]
         if fault.also is not None:

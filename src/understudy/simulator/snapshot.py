@@ -69,7 +69,7 @@ def _complete(branch: "Branch") -> Snapshot:
         frozenset(branch.meetings.items()),
         frozenset((id_, tuple(map(_event, events))) for id_, events in branch.upward.items()),
         frozenset((id_, tuple(map(_command, commands))) for id_, commands in branch.downward.items()),
-        branch.faults,
+        (branch.faults, branch.ticks),
         (seen.committed, seen.recorded, seen.verdict),
         frozenset((rank, *entry) for rank, entry in seen.actors.items() if entry[1] in branch.members),
         frozenset(seen.ended.items()),

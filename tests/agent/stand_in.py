@@ -1,0 +1,151 @@
+"""A worker without an engine: speaks the wire protocol like a real one, so that tests of the agent are quick.
+
+    stand_in.py STEPS [--until FILE] [--fail-at N] [--ignore-sigterm] [--helper] [--say TEXT]
+
+It lists its process in <run dir>/pids/<member>. `--until`: the last step waits until the file exists.
+"""
+
+import argparse
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+from understudy.detection.progress import Place, ProgressWriter
+from understudy.foundation.settings import WorkerSettings
+from understudy.wire import framing, messages
+
+
+class StandIn:
+    def __init__(self, args: argparse.Namespace) -> None:
+        settings = WorkerSettings.from_environment()
+        assert settings is not None
+        self.args, self.settings = args, settings
+        self.page = ProgressWriter(settings.progress_file)
+        self.line = socket.socket(socket.AF_UNIX)
+        self.line.connect(settings.socket)
+        self.say(messages.Hello(member=settings.member, token=settings.token, pid=os.getpid()))
+        self.generation = self.step = 0
+        self.rank: int | None = None
+        self.established = False
+
+    def say(self, message: messages.Message) -> None:
+        self.line.sendall(framing.frame(messages.encode(message)))
+
+    def listen(self, timeout: float | None) -> messages.FromAgent | None:
+        ready, _, _ = select.select([self.line], [], [], timeout)
+        if not ready:
+            return None
+        data = framing.receive(self.line)
+        if data is None:
+            sys.exit(1)
+        return messages.decode_from_agent(data)
+
+    def mark(self, folder: str, text: str, name: str = "") -> None:
+        """Leave a file in the run's folder for the test to see."""
+        path = Path(self.settings.run_dir) / folder
+        path.mkdir(exist_ok=True)
+        (path / (name or self.settings.member)).write_text(text)
+
+    def show(self, place: Place) -> None:
+        self.page.show(self.generation, self.step, place)
+
+    def join(self) -> None:
+        word = self.listen(0.3)
+        if word is None:
+            self.page.show(0, -1, Place.PARKED)
+            self.say(messages.Parked())
+            word = self.listen(None)
+        assert isinstance(word, messages.Assign)
+        self.rank, self.generation = word.rank, word.generation
+        print(f"rank {self.rank} {self.args.say}", flush=True)
+        if not word.founding:
+            self.established = True
+            self.say(messages.Prepared(generation=self.generation, twin_key="k", timings={}))
+            self.take(self.listen(None), holds=None)
+
+    def take(self, word: messages.FromAgent | None, holds: int | None) -> None:
+        """Go through a recovery, to its end."""
+        while True:
+            if isinstance(word, messages.Abandon) and word.generation > self.generation:
+                self.generation = word.generation
+                self.show(Place.RECOVERING)
+                self.say(
+                    messages.PositionReport(
+                        generation=self.generation,
+                        holds=holds,
+                        arrived=False,
+                        established=self.established,
+                        twin_key="k",
+                    )
+                )
+            elif isinstance(word, messages.Resume) and word.generation == self.generation:
+                self.step = word.step
+                timings = {"regroup": 0.001, "transfer": 0.002}
+                received = 10 if holds is None else 0
+                self.say(messages.Resumed(generation=self.generation, timings=timings, received_bytes=received))
+                return
+            word = self.listen(None)
+
+    def train(self) -> None:
+        while self.step < self.args.steps:
+            self.show(Place.IN_STEP)
+            word = self.listen(0.01)
+            if isinstance(word, messages.Abandon):
+                self.take(word, holds=self.step)
+                continue
+            if self.args.fail_at == self.step and self.rank == 0:
+                raise ValueError("a bug in the script")
+            last = self.step == self.args.steps - 1
+            if last and self.args.until is not None and not os.path.exists(self.args.until):
+                self.mark("last", "")
+                continue
+            self.step += 1
+            if not self.established:
+                self.established = True
+                self.say(messages.Established(generation=self.generation, twin_key="k"))
+            self.show(Place.BETWEEN_STEPS)
+
+    def finish(self) -> None:
+        self.show(Place.FINISHED)
+        while True:
+            self.say(messages.Finished(generation=self.generation))
+            word = self.listen(0.2)
+            if isinstance(word, messages.Release):
+                return
+            if isinstance(word, messages.Abandon):
+                self.take(word, holds=self.step)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("steps", type=int)
+    parser.add_argument("--until")
+    parser.add_argument("--fail-at", type=int)
+    parser.add_argument("--ignore-sigterm", action="store_true")
+    parser.add_argument("--helper", action="store_true")
+    parser.add_argument("--say", default="speaks")
+    args = parser.parse_args()
+    if args.ignore_sigterm:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    stand_in = StandIn(args)
+    stand_in.mark("pids", str(os.getpid()))
+    if args.helper:
+        helper = subprocess.Popen(["sleep", "300"])
+        stand_in.mark("pids", str(helper.pid), f"helper-of-{stand_in.settings.member}")
+    try:
+        stand_in.join()
+        stand_in.train()
+        stand_in.finish()
+    except ValueError as error:
+        traceback.print_exc()
+        stand_in.say(messages.ScriptFailed(step=stand_in.step, summary=f"ValueError: {error}", fingerprint="f"))
+        sys.exit(7)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""A port that only remembers, and a job of two ranks that a test plays through by hand."""
+
+from dataclasses import dataclass, field
+
+from understudy.coordinator.coordinator import Coordinator
+from understudy.foundation.clock import SetClock
+from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
+from understudy.ledger.records import DecisionRecord, RecoveryRecord
+from understudy.protocol import events as ev
+from understudy.protocol.causes import Cause, CauseKind
+from understudy.protocol.commands import StopJob
+from understudy.protocol.job import JobMachine
+from understudy.protocol.policy import Policy
+from understudy.protocol.positions import Position
+from understudy.wire.messages import FromAgent
+
+
+@dataclass
+class RememberingPort:
+    done: list[tuple[object, ...]] = field(default_factory=list)
+
+    def start_member(self, member: MemberId, rank: Rank | None) -> None:
+        self.done.append(("start", member, rank))
+
+    def send(self, member: MemberId, message: FromAgent) -> None:
+        self.done.append(("send", member, message))
+
+    def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
+        self.done.append(("kill", member, hang, reason))
+
+    def stop(self, stop: StopJob) -> None:
+        self.done.append(("stop", stop))
+
+    def take(self) -> list[tuple[object, ...]]:
+        done, self.done = self.done, []
+        return done
+
+
+@dataclass
+class RememberingJournal:
+    records: list[DecisionRecord | RecoveryRecord] = field(default_factory=list)
+
+    def append(self, record: DecisionRecord | RecoveryRecord) -> None:
+        self.records.append(record)
+
+    @property
+    def recoveries(self) -> list[RecoveryRecord]:
+        return [record for record in self.records if isinstance(record, RecoveryRecord)]
+
+
+class Play:
+    """Two ranks (m-0, m-1) and one spare (m-2), trained and warm."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.clock, self.port, self.journal = SetClock(), RememberingPort(), RememberingJournal()
+        self.coordinator = Coordinator(
+            JobMachine(policy or Policy(world_size=2, spares=1)),
+            port=self.port,
+            clock=self.clock,
+            journals=(self.journal,),
+        )
+
+    def begin(self) -> None:
+        self.coordinator.start()
+        for name in ("m-0", "m-1", "m-2"):
+            self.coordinator.handle(ev.MemberConnected(at=0.0, member=MemberId(name)))
+        self.coordinator.handle(ev.MemberParked(at=0.0, member=MemberId("m-2")))
+        for name in ("m-0", "m-1"):
+            self.coordinator.handle(
+                ev.MemberEstablished(at=1.0, member=MemberId(name), generation=Generation(1), twin_key="k")
+            )
+        self.port.take()
+
+    def lose(self, name: str, at: float, code: int = -9) -> None:
+        cause = Cause(kind=CauseKind.SIGNAL, detail=f"signal {-code}", exit_code=code)
+        self.coordinator.handle(ev.MemberLost(at=at, member=MemberId(name), cause=cause))
+
+    def report(self, name: str, at: float, generation: int, holds: int | None) -> None:
+        position = Position(holds=None if holds is None else StepNumber(holds))
+        self.coordinator.handle(
+            ev.PositionReported(
+                at=at, member=MemberId(name), generation=Generation(generation), position=position, twin_key="k"
+            )
+        )
+
+    def prepare(self, name: str, at: float, generation: int) -> None:
+        self.coordinator.handle(
+            ev.MemberPrepared(at=at, member=MemberId(name), generation=Generation(generation), twin_key="k")
+        )
+
+    def resume(self, name: str, at: float, generation: int, received: int = 0, **timings: float) -> None:
+        self.coordinator.measured(generation, timings, received)
+        self.coordinator.handle(ev.MemberResumed(at=at, member=MemberId(name), generation=Generation(generation)))

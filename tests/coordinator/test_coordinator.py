@@ -1,0 +1,112 @@
+"""Commands become actions, in order, and decisions become records."""
+
+from tests.coordinator.acting import Play, RememberingPort
+
+from understudy.coordinator.port import MemoryGenerations
+from understudy.foundation.ids import MemberId
+from understudy.ledger.records import DecisionRecord
+from understudy.protocol.commands import Outcome, RecordGeneration, StopJob
+from understudy.protocol.events import MemberConnected, MemberFinished
+from understudy.wire import messages as msg
+
+
+def test_founding_members_are_started_and_told_their_rank_when_they_connect() -> None:
+    play = Play()
+    play.coordinator.start()
+    assert play.port.take() == [("start", "m-0", 0), ("start", "m-1", 1), ("start", "m-2", None)]
+    play.coordinator.handle(MemberConnected(at=0.1, member=MemberId("m-1")))
+    (sent,) = play.port.take()
+    assert sent == (
+        "send",
+        "m-1",
+        msg.Assign(generation=1, founded_in=1, founding=True, rank=1, local_rank=1, world_size=2),
+    )
+
+
+def test_a_loss_is_carried_out_in_order() -> None:
+    play = Play()
+    play.begin()
+    play.lose("m-1", at=10.0)
+    abandon, assign = play.port.take()
+    assert abandon[:2] == ("send", "m-0") and isinstance(abandon[2], msg.Abandon) and abandon[2].generation == 2
+    assert assign[:2] == ("send", "m-2") and isinstance(assign[2], msg.Assign)
+    assert (assign[2].rank, assign[2].founding, assign[2].generation) == (1, False, 2)
+    play.report("m-0", 10.1, 2, holds=7)
+    play.prepare("m-2", 10.2, 2)
+    sent = play.port.take()
+    expected = msg.Resume(generation=2, step=7, donors={1: [0]}, reason="")
+    assert [entry[1] for entry in sent] == ["m-0", "m-2"]
+    for entry in sent:
+        assert isinstance(entry[2], msg.Resume)
+        assert (entry[2].generation, entry[2].step, entry[2].donors) == (2, 7, expected.donors)
+
+
+def test_release_and_stop() -> None:
+    play = Play()
+    play.begin()
+    generation = play.coordinator.machine.generation
+    for name in ("m-0", "m-1"):
+        play.coordinator.handle(MemberFinished(at=20.0, member=MemberId(name), generation=generation))
+    assert play.port.take() == [("send", name, msg.Release(generation=1)) for name in ("m-0", "m-1")]
+    play.coordinator.request_stop("SIGTERM was received", 143)
+    stop = StopJob(outcome=Outcome.STOPPED, reason="SIGTERM was received", exit_code=143)
+    assert play.port.take() == [("stop", stop)]
+    assert play.coordinator.next_deadline() is None
+
+
+def test_every_decision_is_written_with_its_reason() -> None:
+    play = Play()
+    play.begin()
+    play.lose("m-1", at=10.0)
+    decision = play.journal.records[-1]
+    assert isinstance(decision, DecisionRecord)
+    assert (decision.kind, decision.rank, decision.member, decision.generation) == ("swap", 1, "m-1", 2)
+    assert "signal 9" in decision.reason
+
+
+def test_a_generation_is_stored_before_anybody_hears_of_it() -> None:
+    order: list[str] = []
+
+    class Store(MemoryGenerations):
+        def record(self, generation: RecordGeneration) -> None:
+            order.append(f"stored {generation.generation}")
+            super().record(generation)
+
+    class Port(RememberingPort):
+        def send(self, member: MemberId, message: msg.FromAgent) -> None:
+            order.append(f"sent {message.generation}")
+            super().send(member, message)
+
+    play = Play()
+    play.coordinator._generations, play.coordinator._port = Store(), Port()
+    play.begin()
+    play.lose("m-1", at=10.0)
+    assert order.index("stored 2") < order.index("sent 2")
+
+
+def test_a_port_that_answers_at_once_does_not_mix_up_two_events() -> None:
+    play = Play()
+    play.begin()
+    lost: list[str] = []
+
+    class Port(RememberingPort):
+        def send(self, member: MemberId, message: msg.FromAgent) -> None:
+            super().send(member, message)
+            if isinstance(message, msg.Abandon) and not lost:
+                lost.append(member)
+                play.lose("m-0", at=10.1)
+
+    port = play.coordinator._port = Port()
+    play.lose("m-1", at=10.0)
+    kinds = [type(entry[2]).__name__ if entry[0] == "send" else entry[0] for entry in port.done]
+    assert kinds[:2] == ["Abandon", "Assign"], "the first event is carried out to its end"
+    assert play.coordinator.machine.generation == 3
+
+
+def test_losses_after_the_end_change_nothing() -> None:
+    play = Play()
+    play.begin()
+    play.coordinator.request_stop("enough", 130)
+    play.port.take()
+    play.lose("m-0", at=30.0)
+    assert play.port.take() == []

@@ -1,0 +1,76 @@
+"""How long each phase took, on hand-made times."""
+
+import pytest
+from tests.coordinator.acting import Play
+
+from understudy.foundation.ids import MemberId
+from understudy.protocol.events import ProgressStalled
+
+
+def test_the_phases_of_one_recovery() -> None:
+    play = Play()
+    play.begin()
+    play.coordinator.lost_since(MemberId("m-1"), 9.9)
+    play.lose("m-1", at=10.0)
+    play.report("m-0", 10.2, 2, holds=7)
+    play.prepare("m-2", 10.5, 2)
+    play.resume("m-0", 10.8, 2, regroup=0.10, transfer=0.01)
+    play.resume("m-2", 10.9, 2, received=1000, regroup=0.08, transfer=0.20)
+    (record,) = play.journal.recoveries
+    assert record.swaps == ((1, "m-1", "m-2"),)
+    assert (record.first_generation, record.generation, record.step) == (2, 2, 7)
+    assert (record.opened_at, record.at, record.received_bytes) == (10.0, 10.9, 1000)
+    assert record.verdict.startswith("retry: ") and len(record.reasons) == 1
+    assert list(record.phases) == ["detect", "stop", "rehearse", "regroup", "transfer", "resume", "total"]
+    assert list(record.phases.values()) == pytest.approx([0.1, 0.2, 0.5, 0.1, 0.2, 0.4, 1.0])
+
+
+def test_a_second_loss_belongs_to_the_same_recovery() -> None:
+    play = Play()
+    play.begin()
+    play.lose("m-1", at=10.0)
+    play.report("m-0", 10.1, 2, holds=7)
+    play.lose("m-2", at=11.0)  # the joiner dies in its rehearsal
+    play.report("m-0", 11.1, 3, holds=7)
+    play.prepare("m-3", 14.0, 3)
+    play.resume("m-0", 14.5, 3)
+    play.resume("m-3", 14.6, 3)
+    (record,) = play.journal.recoveries
+    assert record.swaps == ((1, "m-1", "m-3"),)
+    assert (record.first_generation, record.generation) == (2, 3)
+    assert len(record.reasons) == 2
+    assert "detect" not in record.phases, "nobody knows when it died"
+    assert record.phases["rehearse"] == pytest.approx(3.0)
+    assert record.phases["stop"] == pytest.approx(1.1)
+    assert record.phases["total"] == pytest.approx(4.6)
+
+
+def test_a_false_alarm_has_no_swaps() -> None:
+    play = Play()
+    play.begin()
+    play.coordinator.lost_since(None, 20.0)
+    play.coordinator.handle(ProgressStalled(at=30.0, evidence="no rank made progress"))
+    for name in ("m-0", "m-1"):
+        play.report(name, 30.1, 2, holds=5)
+    for name in ("m-0", "m-1"):
+        play.resume(name, 30.3, 2)
+    (record,) = play.journal.recoveries
+    assert record.swaps == () and record.phases["detect"] == pytest.approx(10.0)
+    assert "rehearse" not in record.phases
+
+
+def test_what_members_measured_in_an_abandoned_generation_does_not_count() -> None:
+    play = Play()
+    play.begin()
+    play.lose("m-1", at=10.0)
+    play.report("m-0", 10.1, 2, holds=7)
+    play.prepare("m-2", 10.2, 2)
+    play.resume("m-0", 10.3, 2, regroup=99.0)
+    play.lose("m-2", at=10.4)
+    play.report("m-0", 10.5, 3, holds=7)
+    play.prepare("m-3", 12.0, 3)
+    play.coordinator.measured(2, {"regroup": 77.0}, 5)
+    play.resume("m-0", 12.1, 3, regroup=0.1)
+    play.resume("m-3", 12.2, 3, regroup=0.1)
+    (record,) = play.journal.recoveries
+    assert record.phases["regroup"] == pytest.approx(0.1) and record.received_bytes == 0

@@ -1,0 +1,122 @@
+"""Who gives state, when a replacement is useless, and when a process may be started."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.foundation.ids import Generation, Rank, StepNumber
+from understudy.protocol.blame import Blame
+from understudy.protocol.causes import Cause, CauseKind
+from understudy.protocol.commands import DecisionKind, RecordDecision, StartMember
+from understudy.protocol.donors import NoDonor, choose_donors
+from understudy.protocol.policy import Policy
+from understudy.protocol.pool import SparePool
+from understudy.protocol.roster import Roster
+
+
+def ranks(*numbers: int) -> list[Rank]:
+    return [Rank(number) for number in numbers]
+
+
+def test_donors_are_twins_and_are_spread() -> None:
+    keys = dict.fromkeys(ranks(0, 1, 2, 3), "same")
+    assert choose_donors(ranks(2, 3), ranks(0, 1), keys) == {2: (0, 1), 3: (1, 0)}
+
+
+def test_no_twin_is_said() -> None:
+    keys = {Rank(0): "a", Rank(1): "b"}
+    answer = choose_donors(ranks(1), ranks(0), keys)
+    assert isinstance(answer, NoDonor)
+    assert answer.rank == 1 and "rank 1" in answer.reason
+
+
+def test_a_rank_that_never_said_what_it_holds_has_no_donor() -> None:
+    assert isinstance(choose_donors(ranks(1), ranks(0), {Rank(0): "a"}), NoDonor)
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=2, max_size=16), st.data())
+def test_every_donor_is_a_holder_with_the_same_key(letters: list[str], data: st.DataObject) -> None:
+    keys = {Rank(number): letter for number, letter in enumerate(letters)}
+    receivers = data.draw(st.sets(st.sampled_from(sorted(keys))))
+    holders = keys.keys() - receivers
+    answer = choose_donors(receivers, holders, keys, limit=3)
+    if isinstance(answer, NoDonor):
+        assert all(keys[holder] != keys[answer.rank] for holder in holders)
+        return
+    assert answer.keys() == receivers
+    for receiver, donors in answer.items():
+        assert 1 <= len(donors) <= 3 and len(set(donors)) == len(donors)
+        assert all(donor in holders and keys[donor] == keys[receiver] for donor in donors)
+
+
+def failure(step: int, text: str = "ValueError") -> Cause:
+    return Cause(kind=CauseKind.SCRIPT_ERROR, detail=text, fingerprint=text, step=StepNumber(step))
+
+
+def test_the_same_failure_twice_in_the_same_step_is_the_scripts_fault() -> None:
+    blame = Blame(5)
+    assert blame.verdict_on(Rank(1), failure(3)) is None
+    assert "failed twice in a row in step 3" in (blame.verdict_on(Rank(1), failure(3)) or "")
+
+
+def test_another_step_rank_or_failure_is_news() -> None:
+    blame = Blame(5)
+    assert blame.verdict_on(Rank(1), failure(3)) is None
+    assert blame.verdict_on(Rank(1), failure(4)) is None
+    assert blame.verdict_on(Rank(2), failure(4)) is None
+    assert blame.verdict_on(Rank(1), failure(4, "KeyError")) is None
+
+
+def test_signals_from_outside_prove_nothing_until_the_limit() -> None:
+    blame = Blame(2)
+    killed = Cause(kind=CauseKind.SIGNAL, detail="signal 9", exit_code=-9, step=StepNumber(3))
+    assert not killed.own_fault
+    assert blame.verdict_on(Rank(0), killed) is None
+    copy = blame.copy()
+    assert blame.verdict_on(Rank(0), killed) is None
+    assert "lost 3 times in step 3" in (blame.verdict_on(Rank(0), killed) or "")
+    assert copy.verdict_on(Rank(0), killed) is None
+
+
+def test_whose_fault_an_end_is() -> None:
+    assert Cause(kind=CauseKind.SIGNAL, detail="signal 11", exit_code=-11).own_fault
+    assert Cause(kind=CauseKind.EXIT, detail="exit 1").own_fault
+    assert not Cause(kind=CauseKind.HANG, detail="hang", exit_code=-9).own_fault
+
+
+def pool_of(**limits: int) -> SparePool:
+    return SparePool(Policy(world_size=2, **limits), Roster())
+
+
+def test_the_pool_is_filled_to_its_size_and_says_why() -> None:
+    pool = pool_of(spares=2)
+    commands = pool.refill(1.0, Generation(1), reason="a spare was lost")
+    started = [command.member for command in commands if isinstance(command, StartMember)]
+    assert started == ["m-0", "m-1"]
+    assert all(c.reason == "a spare was lost" for c in commands if isinstance(c, RecordDecision))
+    assert pool.refill(2.0, Generation(1)) == []
+
+
+def test_spares_that_die_cold_end_the_refilling_and_this_is_said_once() -> None:
+    pool = pool_of(spares=1, spare_failures_in_a_row=2)
+    pool.on_spare_lost(was_warm=False)
+    pool.on_spare_lost(was_warm=False)
+    (complaint,) = pool.refill(1.0, Generation(1))
+    assert isinstance(complaint, RecordDecision) and complaint.kind is DecisionKind.NO_REFILL
+    assert pool.refill(2.0, Generation(1)) == []
+    pool.on_spare_warm()
+    assert pool.cannot_start() is None
+
+
+def test_a_warm_spare_comes_before_a_starting_one_before_a_new_process() -> None:
+    pool = pool_of(spares=2)
+    pool.refill(0.0, Generation(1), first=True)
+    warm = pool.roster.members[next(reversed(pool.roster.members))]
+    pool.roster.park(warm)
+    member, commands = pool.take(Rank(0))
+    assert member is warm and commands == []
+
+
+def test_why_ranks_cannot_be_manned() -> None:
+    assert "--spares 0" in (pool_of(spares=0).cannot_fill(1) or "")
+    assert pool_of(spares=0).cannot_fill(0) is None
+    assert "--max-replacements" in (pool_of(spares=1, max_replacements=0).cannot_fill(1) or "")

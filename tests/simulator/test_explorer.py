@@ -1,0 +1,49 @@
+"""Every interleaving of a small world keeps every invariant; a planted bug is found."""
+
+import pytest
+
+from understudy.simulator.explorer import explore, opening
+from understudy.simulator.planted import found_by_explorer
+from understudy.simulator.script import Script
+from understudy.simulator.snapshot import snapshot_key
+
+
+def small(*, fenced: bool, steps: int = 2) -> Script:
+    return Script(world_size=3, steps=steps, fenced=fenced)
+
+
+@pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "unfenced"])
+def test_one_kill_anywhere_is_always_survived_or_comes_after_the_release(fenced: bool) -> None:
+    found = explore(small(fenced=fenced), faults=1)
+    assert found.states > 1000
+    assert found.endings.keys() == {"succeeded", "lost after release"}
+
+
+def test_two_kills_in_a_world_of_one_step() -> None:
+    found = explore(small(fenced=False, steps=1), faults=2)
+    assert found.endings["succeeded"]
+
+
+def test_without_faults_there_is_one_ending() -> None:
+    assert explore(small(fenced=True), faults=0).endings == {"succeeded": 1}
+
+
+@pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "unfenced"])
+def test_the_planted_bug_is_found_with_the_choices_that_lead_to_it(fenced: bool) -> None:
+    violation = found_by_explorer(fenced)
+    assert violation is not None
+    assert "already committed" in str(violation) and "kill m-" in str(violation)
+
+
+def test_a_copy_does_not_touch_the_original() -> None:
+    branch = opening(small(fenced=True), spares=1, faults=1)
+    before = snapshot_key(branch)
+    for choice in branch.choices():
+        other = branch.copy()
+        other.happen(choice)
+    assert snapshot_key(branch) == before
+
+
+def test_a_world_without_a_fence_must_be_all_twins() -> None:
+    with pytest.raises(ValueError, match="twin"):
+        Script(world_size=4, steps=1, fenced=False, shards=2)
