@@ -165,6 +165,18 @@ def test_last_words_are_delivered_before_the_news_of_the_end(tmp_path: Path) -> 
     play(tmp_path, scene)
 
 
+def test_even_who_has_not_been_let_in_yet_has_last_words(tmp_path: Path) -> None:
+    async def scene(desk: Desk) -> None:
+        line = socket.socket(socket.AF_UNIX)
+        line.connect(desk.path)
+        line.sendall(desk.hello() + framing.frame(msg.encode(msg.Note(text="last words"))))
+        line.close()
+        desk.connections.drain(ALICE)
+        assert desk.heard[-1] == (ALICE, msg.Note(text="last words"))
+
+    play(tmp_path, scene)
+
+
 def test_a_member_that_does_not_read_blocks_nobody_and_is_cut_off(tmp_path: Path) -> None:
     async def scene(desk: Desk) -> None:
         async with desk.connected(desk.hello()):

@@ -1,6 +1,6 @@
 """The commit rule, case by case and as properties."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.foundation.ids import Rank, StepNumber
@@ -73,6 +73,7 @@ survivors = st.integers(0, 50).flatmap(
 )
 
 
+@settings(max_examples=50, deadline=None)
 @given(survivors)
 def test_a_verdict_never_goes_back_and_somebody_can_reach_it_alone(positions: list[Position]) -> None:
     verdict = judge(world(*positions))
@@ -85,6 +86,7 @@ def test_a_verdict_never_goes_back_and_somebody_can_reach_it_alone(positions: li
     assert any(action_for(position, verdict.step) is not Action.RECEIVE for position in positions)
 
 
+@settings(max_examples=50, deadline=None)
 @given(survivors)
 def test_the_order_of_ranks_does_not_matter(positions: list[Position]) -> None:
     one, other = judge(world(*positions)), judge(world(*reversed(positions)))

@@ -1,6 +1,6 @@
 """Who gives state, when a replacement is useless, and when a process may be started."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.foundation.ids import Generation, Rank, StepNumber
@@ -33,6 +33,7 @@ def test_a_rank_that_never_said_what_it_holds_has_no_donor() -> None:
     assert isinstance(choose_donors(ranks(1), ranks(0), {Rank(0): "a"}), NoDonor)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.sampled_from("abc"), min_size=2, max_size=16), st.data())
 def test_every_donor_is_a_holder_with_the_same_key(letters: list[str], data: st.DataObject) -> None:
     keys = {Rank(number): letter for number, letter in enumerate(letters)}

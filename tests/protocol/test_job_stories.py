@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from understudy.foundation.ids import Generation, MemberId, StepNumber
+from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import (
@@ -92,13 +92,8 @@ def test_a_job_begins_by_recording_its_first_generation() -> None:
     commands = machine.handle(ev.JobStarted(at=0.0))
     assert kinds(commands) == [RecordDecision, RecordGeneration, StartMember, StartMember, StartMember]
     (assign,) = machine.handle(ev.MemberConnected(at=1.0, member=m(0)))
-    assert assign == AssignRank(
-        member=m(0),
-        rank=machine.roster.members[m(0)].rank or 0,
-        generation=Generation(1),
-        founded_in=Generation(1),
-        founding=True,  # type: ignore[arg-type]
-    )
+    first = Generation(1)
+    assert assign == AssignRank(member=m(0), rank=Rank(0), generation=first, founded_in=first, founding=True)
 
 
 def test_a_swap_from_loss_to_resumed() -> None:

@@ -87,13 +87,13 @@ def test_a_seed_repeats_a_run() -> None:
     assert play(11) == play(11)
 
 
-def test_a_few_hundred_seeds_hold() -> None:
+def test_many_seeds_hold() -> None:
     total = Tally()
-    total.add(play_range(range(150)))
-    total.add(play_range(range(1000, 1150)))
+    total.add(play_range(range(80)))
+    total.add(play_range(range(1000, 1080)))
     assert total.violations == []
-    assert total.runs == 300
-    assert total.endings["succeeded"] > 200
+    assert total.runs == 160
+    assert total.endings["succeeded"] > 110
 
 
 @pytest.mark.parametrize("seed", [1133, 1901])
@@ -103,7 +103,7 @@ def test_a_late_word_from_a_joiner_does_not_throw_commits_away(seed: int) -> Non
 
 
 def test_the_planted_bug_is_found_and_its_story_told() -> None:
-    violation = found_by_simulation(400)
+    violation = found_by_simulation(200)
     assert violation is not None
     told = str(violation)
     assert "already committed" in told

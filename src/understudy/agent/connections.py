@@ -63,6 +63,8 @@ class Connections:
 
     def drain(self, member: MemberId) -> None:
         """Deliver what has arrived already: a process's last words come before the news of its end."""
+        while self._accept():
+            pass
         for peer in [peer for peer in self._peers if peer.member in (member, None)]:
             self._readable(peer)
 
@@ -87,15 +89,16 @@ class Connections:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _accept(self) -> None:
+    def _accept(self) -> bool:
         try:
             connection, _ = self._listener.accept()
         except OSError:
-            return
+            return False
         connection.setblocking(False)
         peer = _Peer(connection)
         self._peers.add(peer)
         self._loop.add_reader(connection.fileno(), self._readable, peer)
+        return True
 
     def _readable(self, peer: "_Peer") -> None:
         while peer in self._peers:

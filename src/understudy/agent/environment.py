@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from understudy.foundation.ids import Rank
 from understudy.foundation.settings import WorkerSettings
 
+_OF_A_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE")
+"""Whoever started us may have had a rank. It is not ours, and a spare has none."""
+
 
 def worker_environment(
     inherited: Mapping[str, str], settings: WorkerSettings, rank: Rank | None, world_size: int
@@ -14,7 +17,7 @@ def worker_environment(
     A script that never calls `understudy.join()` finds what it would find under torchrun. A spare has no rank yet; it
     gets these variables in `join()`, together with its rank.
     """
-    environment = dict(inherited)
+    environment = {name: value for name, value in inherited.items() if name not in _OF_A_RANK}
     if world_size > 1:
         environment.setdefault("OMP_NUM_THREADS", "1")
     if rank is not None:

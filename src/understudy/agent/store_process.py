@@ -7,6 +7,7 @@ store that died is started again on the same port, while clients wait in the soc
 import asyncio
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from understudy.agent.processes import WatchedProcess, signal_name
@@ -14,6 +15,7 @@ from understudy.agent.processes import WatchedProcess, signal_name
 HOST = "127.0.0.1"
 _FIRST_DELAY = 0.2
 _LONGEST_DELAY = 5.0
+_HEALTHY_AFTER = 60.0
 
 
 class StoreProcess:
@@ -30,6 +32,7 @@ class StoreProcess:
 
     def _start(self) -> WatchedProcess:
         descriptor = self._listener.fileno()
+        self._started_at = time.monotonic()
         return WatchedProcess(
             (*self._command, str(descriptor)),
             environment=self._environment,
@@ -43,6 +46,8 @@ class StoreProcess:
             return
         how = f"exited with code {code}" if code >= 0 else f"was ended by {signal_name(-code)}"
         self._complain(f"the store process {how}; it is started again on port {self.port}")
+        if time.monotonic() - self._started_at > _HEALTHY_AFTER:
+            self._delay = _FIRST_DELAY
         self._restart_later()
 
     def _restart_later(self) -> None:

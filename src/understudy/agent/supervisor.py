@@ -7,13 +7,12 @@ about membership by itself. Joined to a coordinator by the command line.
 import asyncio
 import contextlib
 import shutil
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
-from typing import Protocol
 
 from understudy.agent.connections import Connections
+from understudy.agent.decider import Decider
 from understudy.agent.environment import worker_environment
+from understudy.agent.folder import SOCKET, new_folder
 from understudy.agent.logs import Console, Outlet, Std
 from understudy.agent.members import Worker
 from understudy.agent.plan import LaunchPlan
@@ -33,22 +32,6 @@ from understudy.wire import messages as msg
 
 _DEATH_LIMIT = 10.0  # seconds that the kernel may take to end a killed process
 _SHORTEST_WAIT = 0.02  # seconds between two ticks, should a deadline stay in the past
-
-
-class Decider(Protocol):
-    """Takes events and, through the supervisor's own methods, answers them."""
-
-    def start(self) -> None: ...
-
-    def tick(self) -> None: ...
-
-    def handle(self, event: Event) -> None: ...
-
-    def next_deadline(self) -> float | None: ...
-
-    def lost_since(self, member: MemberId | None, at: float) -> None: ...
-
-    def measured(self, generation: int, timings: dict[str, float], received_bytes: int) -> None: ...
 
 
 class Supervisor:
@@ -82,6 +65,7 @@ class Supervisor:
         with contextlib.ExitStack() as at_the_end:
             self._open(at_the_end)
             looking = asyncio.create_task(self._look_at_progress())
+            looking.add_done_callback(self._on_blindness)
             at_the_end.callback(looking.cancel)
             self._ask(decider.start)
             await self._stopping.wait()
@@ -92,9 +76,9 @@ class Supervisor:
         return self._stop
 
     def _open(self, at_the_end: contextlib.ExitStack) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="understudy-", dir=_memory_folder()))
+        self._folder = new_folder()
         at_the_end.callback(shutil.rmtree, self._folder, ignore_errors=True)
-        self._connections = Connections(str(self._folder / "agent"), deliver=self._on_message, gone=self._on_gone)
+        self._connections = Connections(str(self._folder / SOCKET), deliver=self._on_message, gone=self._on_gone)
         at_the_end.callback(self._connections.close)
         self._store = StoreProcess(self._plan.store_command, self._plan.environment, self._say)
         at_the_end.callback(self._store.close)
@@ -204,10 +188,13 @@ class Supervisor:
             worker.first_sign = self._clock.now()
 
     def _on_exit(self, worker: Worker, code: int) -> None:
-        self._connections.drain(worker.member)
-        for outlet in worker.outlets:
-            outlet.drain()
-        self._on_lost(worker, worker.cause(code))
+        """Its last words first, then the news of its end, which must come through in any case."""
+        try:
+            self._connections.drain(worker.member)
+            for outlet in worker.outlets:
+                outlet.drain()
+        finally:
+            self._on_lost(worker, worker.cause(code))
 
     def _on_lost(self, worker: Worker, cause: Cause) -> None:
         self._connections.forget(worker.member)
@@ -228,6 +215,11 @@ class Supervisor:
                     self._decider.lost_since(None, max(page.at for page in pages.values()))
                 self._tell(event)
 
+    def _on_blindness(self, looking: "asyncio.Task[None]") -> None:
+        """Looking ends only with the job; otherwise a bug of ours would leave hangs unseen."""
+        if not looking.cancelled() and (error := looking.exception()) is not None:
+            self._fail(error)
+
     def _state_of(self, member: MemberId) -> str:
         process = self.workers[member].process
         return "" if process is None else process_state(process.pid)
@@ -244,10 +236,13 @@ class Supervisor:
         try:
             question()
         except Exception as error:  # a bug of ours must not leave processes behind
-            self._crash = self._crash or error
-            self._stopping.set()
+            self._fail(error)
             return
         self._set_timer()
+
+    def _fail(self, error: BaseException) -> None:
+        self._crash = self._crash or error
+        self._stopping.set()
 
     def _set_timer(self) -> None:
         assert self._decider is not None
@@ -261,7 +256,7 @@ class Supervisor:
 
     def _environment_for(self, member: MemberId, rank: Rank | None) -> dict[str, str]:
         settings = WorkerSettings(
-            socket=str(self._folder / "agent"),
+            socket=str(self._folder / SOCKET),
             member=member,
             token=self._connections.expect(member),
             run_dir=str(self._plan.run_dir),
@@ -271,13 +266,3 @@ class Supervisor:
             digest_every=self._plan.digest_every,
         )
         return worker_environment(self._plan.environment, settings, rank, self._plan.world_size)
-
-
-def _memory_folder() -> str | None:
-    """Pages that are written at every step belong into memory; a short path suits the socket."""
-    shared = Path("/dev/shm")
-    try:
-        with tempfile.TemporaryFile(dir=shared):
-            return str(shared)
-    except OSError:
-        return None

@@ -16,6 +16,7 @@ from pathlib import Path
 from understudy.agent.logs import Std
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.protocol.commands import DecisionKind, Outcome, StopJob
+from understudy.protocol.recovery import Stage
 
 _PLAIN_EVERY = 10.0  # seconds between two progress lines
 _LOOK_EVERY = 0.25
@@ -158,29 +159,41 @@ class LiveTerminal(Terminal):
 
     def _show_members(self, view: View) -> None:
         """Part of the live line, which this draws."""
-        self._line = f"{self.progress_text(view)} | {view.members}"
+        self._line = self._current(view)
         self._erase()
         self._draw()
+
+    def _current(self, view: View) -> str:
+        """Short, for 80 columns."""
+        pace = self._pace.per_second
+        step = "" if view.step is None else f"step {view.step} | {pace or 0:.3g} steps/s | "
+        stage = "" if view.stage == Stage.TRAINING.value else f"{view.stage} | "
+        warming = f"+{view.spares_starting}" if view.spares_starting else ""
+        members = f"ranks {view.ranks_up}/{view.world_size} | spares {view.spares_warm}{warming}"
+        return f"{step}{stage}generation {view.generation} | {members} | {self._elapsed()}"
 
     def _show_progress(self, view: View) -> None:
         pass
 
     def _write(self, text: str) -> None:
         self._erase()
-        self._console.out(text, style="bold cyan", end="")
+        with contextlib.suppress(OSError):
+            self._console.out(text, style="bold cyan", end="")
         self._draw()
 
     def _erase(self) -> None:
         if self._drawn:
-            sys.stderr.write(self._ERASE)
-            sys.stderr.flush()
             self._drawn = False
+            with contextlib.suppress(OSError):
+                sys.stderr.write(self._ERASE)
+                sys.stderr.flush()
 
     def _draw(self) -> None:
         if self._line:
-            self._console.out(self._line[: self._console.width - 1], style="dim", end="")
-            sys.stderr.flush()
             self._drawn = True
+            with contextlib.suppress(OSError):
+                self._console.out(self._line[: self._console.width - 1], style="dim", end="")
+                sys.stderr.flush()
 
 
 class _Pace:

@@ -70,6 +70,10 @@ class ProgressReader:
         count, generation, step, at, place = _PAGE.unpack_from(self._page, 0)
         return Progress(count, generation, step, at, Place(min(place, max(Place))))
 
+    def release(self) -> None:
+        """Stop looking; the page stays for others."""
+        self._page.close()
+
     def close(self) -> None:
         self._page.close()
         if os.path.exists(self._path):

@@ -62,8 +62,8 @@ class WorkerSettings:
             run_dir=need("RUN_DIR"),
             progress_file=need("PROGRESS_FILE"),
             store_host=need("STORE_HOST"),
-            store_port=int(need("STORE_PORT")),
-            digest_every=int(need("DIGEST_EVERY")),
+            store_port=_number(f"{_PREFIX}STORE_PORT", need("STORE_PORT")),
+            digest_every=_number(f"{_PREFIX}DIGEST_EVERY", need("DIGEST_EVERY")),
         )
 
 
@@ -82,11 +82,18 @@ class PlainSettings:
         if "RANK" not in values or "WORLD_SIZE" not in values:
             return PlainSettings()
         return PlainSettings(
-            rank=int(values["RANK"]),
-            local_rank=int(values.get("LOCAL_RANK", "0")),
-            world_size=int(values["WORLD_SIZE"]),
+            rank=_number("RANK", values["RANK"]),
+            local_rank=_number("LOCAL_RANK", values.get("LOCAL_RANK", "0")),
+            world_size=_number("WORLD_SIZE", values["WORLD_SIZE"]),
             launched=True,
         )
+
+
+def _number(name: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise SettingsError(f"{name}={value} in the environment is no number") from None
 
 
 def publish_rank(rank: int, local_rank: int, world_size: int, host: str, port: int) -> None:

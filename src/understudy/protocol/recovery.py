@@ -341,7 +341,7 @@ class Recovery:
         ]
 
     def _catch_up(self, members: Iterable[Member]) -> list[Command]:
-        """Tell members that got their rank in an older generation, and may not have heard of it, which one it is now."""
+        """Tell members that got their rank in an older generation which one it is now: they may not have heard."""
         late = tuple(
             member.id
             for member in members

@@ -67,7 +67,7 @@ class Invariants:
         entry = self.actors.get(rank)
         return None if entry is None else self.members.get(entry[1])
 
-    # -- what the protocol asks for -------------------------------------------------------------------------------------
+    # -- what the protocol asks for -----------------------------------------------------------------------------------
 
     def check_commands(self, commands: tuple[Command, ...], heard_of_commit: bool) -> None:
         for command in commands:
@@ -126,7 +126,7 @@ class Invariants:
         if wrong:
             raise Violation(f"7: the job succeeded, but ranks {wrong} do not hold {self.script.steps} steps")
 
-    # -- what members do ------------------------------------------------------------------------------------------------
+    # -- what members do ----------------------------------------------------------------------------------------------
 
     def on_acting(self, member: SimulatedMember) -> None:
         assert member.rank is not None

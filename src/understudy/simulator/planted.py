@@ -27,12 +27,13 @@ def retry_although_applied(positions: Mapping[Rank, Position]) -> Verdict | None
 @contextmanager
 def planted_bug() -> Iterator[None]:
     """While this lasts, every machine judges by the wrong rule."""
-    right = recovery.judge
-    recovery.judge = retry_although_applied
+    rules = vars(recovery)
+    right = rules["judge"]
+    rules["judge"] = retry_although_applied
     try:
         yield
     finally:
-        recovery.judge = right
+        rules["judge"] = right
 
 
 def found_by_simulation(most_seeds: int = 2000) -> Violation | None:

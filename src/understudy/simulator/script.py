@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from understudy.foundation.ids import Rank
 
 State = tuple[int, ...]
-"""The content of a rank's state: the steps that were applied to it, in order. Right is 0, 1, 2, ... and nothing else."""
+"""The content of a rank's state: the steps that were applied to it, in order. Right is 0, 1, 2 and so on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

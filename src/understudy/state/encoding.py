@@ -1,16 +1,20 @@
 """Turns nested state (as state_dict gives it) into plain data plus a list of tensors, and back. No pickle.
 
 Plain data are None, bool, int, float, str, bytes, list, tuple, dict with int or str keys; tensors are replaced by
-their place in the list. Anything else is refused with the path at which it stands.
+their place in the list. Subclasses (a NumPy float, a named tuple) become the plain type. Anything else is refused with
+the path at which it stands.
 """
 
+import enum
 from typing import Any
 
 import torch
 
 from understudy.errors import ProtectError
 
-_TENSOR, _TUPLE, _DICT = "t", "u", "d"
+_TENSOR, _TUPLE, _DICT, _LARGE = "t", "u", "d", "i"
+_PLAIN = (bool, int, float, str, bytes)
+_SEQUENCES = (list, tuple, set)
 
 
 def flatten(value: Any, path: str, tensors: list[torch.Tensor]) -> Any:
@@ -18,12 +22,17 @@ def flatten(value: Any, path: str, tensors: list[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return [_TENSOR, len(tensors) - 1]
-    if value is None or isinstance(value, bool | int | float | str | bytes):
-        return value
+    if value is None or type(value) in _PLAIN:
+        return [_LARGE, hex(value)] if type(value) is int and not -(1 << 63) <= value < 1 << 64 else value
+    for plain in _PLAIN:
+        if isinstance(value, plain):
+            return flatten(value.value if isinstance(value, enum.Enum) else plain(value), path, tensors)
     if isinstance(value, dict):
         return [_DICT, [[_key(key, path), flatten(item, f"{path}.{key}", tensors)] for key, item in value.items()]]
-    if isinstance(value, list | tuple | set):
-        return [_TUPLE, type(value).__name__, [flatten(item, f"{path}[{i}]", tensors) for i, item in enumerate(value)]]
+    for sequence in _SEQUENCES:
+        if isinstance(value, sequence):
+            items = [flatten(item, f"{path}[{i}]", tensors) for i, item in enumerate(value)]
+            return [_TUPLE, sequence.__name__, items]
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         return value.item()  # a NumPy scalar
     raise ProtectError(
@@ -38,6 +47,8 @@ def unflatten(plain: Any, tensors: list[torch.Tensor]) -> Any:
     match plain:
         case ["t", int(place)]:
             return tensors[place]
+        case ["i", str(digits)]:
+            return int(digits, 16)
         case ["d", list(items)]:
             return {key: unflatten(item, tensors) for key, item in items}
         case ["u", kind, list(items)]:

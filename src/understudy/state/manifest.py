@@ -153,7 +153,10 @@ class Protected:
     def digest_optimizer(self) -> str:
         inventory = self.inventory() if self.objects else None
         plain = inventory.plain if inventory else repr([_group_options(o) for o in self.optimizers.values()]).encode()
-        return digest_text(digest_tensors(self.optimizer_tensors()).encode() + plain)
+        tensors = list(self.optimizer_tensors())
+        if inventory:
+            tensors += [item for item in inventory.tensors.items() if item[0].startswith(f"{_OBJECT}/")]
+        return digest_text(digest_tensors(tensors).encode() + plain)
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

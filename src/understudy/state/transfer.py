@@ -74,8 +74,9 @@ def receive_state(protected: Protected, donors: Sequence[int]) -> int:
     ]
     for work in works:
         _wait(work)
-    for donor, part in zip(donors, landing, strict=True):
-        _check_digests(donor, part)
+    damaged = [str(donor) for donor, part in zip(donors, landing, strict=True) if not _matches(donor, part)]
+    if damaged:
+        raise TransferError(f"state from rank {', '.join(damaged)} does not match its digest")
     _unpack(small, [tensors[path] for path in share.small])
     _write_back(own, tensors)
     protected.install(Inventory(tensors, contents.plain))
@@ -105,7 +106,7 @@ def _receive_contents(donor: int) -> _Contents:
 
 def _landing_place(line: _Line, present: torch.Tensor | None) -> torch.Tensor:
     """The receiver's own storage where it fits, else new memory."""
-    dtype = getattr(torch, line.dtype)
+    dtype = getattr(torch, line.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise TransferError(f"{line.path} has the unknown type {line.dtype}")
     if present is not None and present.dtype == dtype and tuple(present.shape) == line.shape:
@@ -126,13 +127,12 @@ def _write_back(own: dict[str, torch.Tensor], received: dict[str, torch.Tensor])
             received[path] = present
 
 
-def _check_digests(donor: int, part: list[torch.Tensor]) -> None:
+def _matches(donor: int, part: list[torch.Tensor]) -> bool:
     if not part:
-        return
+        return True
     expected = torch.empty(len(part) * _DIGEST_BYTES, dtype=torch.uint8)
     dist.recv(expected, donor)
-    if b"".join(digest_one(tensor) for tensor in part) != bytes(expected.numpy()):
-        raise TransferError(f"state from rank {donor} does not match its digest")
+    return b"".join(digest_one(tensor) for tensor in part) == bytes(expected.numpy())
 
 
 # -- bytes -------------------------------------------------------------------------------------------------------------

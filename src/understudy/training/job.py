@@ -22,6 +22,7 @@ from understudy.foundation.settings import PlainSettings, WorkerSettings, publis
 from understudy.groups.engines import Engines
 from understudy.groups.store import InterruptibleStore
 from understudy.groups.world import World
+from understudy.state.buffers import ChangingBuffers
 from understudy.state.manifest import Protected, SaveFunction, Stateful
 from understudy.training.audit import unprotected_state
 from understudy.training.control import ControlLine
@@ -124,6 +125,7 @@ class Job:
 
     def _protected_steps(self, member: Member, total: int) -> Iterator[Step]:
         member.engines = Engines(self._protected.modules.values())
+        member.buffers = ChangingBuffers(self._protected.modules.values())
         member.ledger.data = self._data
         if member.joiner:
             yield from self._rehearse(member)

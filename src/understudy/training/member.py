@@ -15,6 +15,7 @@ from understudy.foundation.ids import Generation, StepNumber
 from understudy.groups.engines import Engines
 from understudy.groups.world import World
 from understudy.protocol.positions import Position
+from understudy.state.buffers import ChangingBuffers
 from understudy.state.manifest import Protected
 from understudy.state.transfer import receive_state, send_state
 from understudy.training.control import ControlLine
@@ -40,6 +41,7 @@ class Member:
         self.joiner = joiner
         self.protected = Protected()
         self.engines = Engines(())
+        self.buffers = ChangingBuffers(())
         self.generation = Generation(assignment.generation)
         self.founded_in = Generation(assignment.founded_in)
         self.holds: StepNumber | None = None if joiner else StepNumber(0)

@@ -65,7 +65,12 @@ class RehearsalStep(Step):
             self._member.report_script_error(error, None)
         else:
             self._member.engines.settle()
+            self._member.buffers.learn()
         return None
+
+    def __enter__(self) -> "Step":
+        self._member.buffers.remember()
+        return super().__enter__()
 
 
 class ProtectedStep(Step):
@@ -87,6 +92,7 @@ class ProtectedStep(Step):
 
     def __enter__(self) -> "Step":
         self._member.show(Place.IN_STEP)
+        self._member.buffers.remember()
         return super().__enter__()
 
     # -- the fence -----------------------------------------------------------------------------------------------------
@@ -161,6 +167,7 @@ class ProtectedStep(Step):
             return
         self.committed = True
         member = self._member
+        member.buffers.learn()
         member.holds = StepNumber(self.number + 1)
         member.ledger.committed(member.protected, member.generation, self.number, self.attempt)
         member.show(Place.BETWEEN_STEPS)
@@ -175,6 +182,8 @@ class ProtectedStep(Step):
                 before_plan = self._commit
             else:
                 member.holds = None  # torn between two optimizers
+        elif not self.committed:
+            member.buffers.restore()
         if self._plan is not None and not member.abandoned:
             before_plan()
             member.carry_out(self._plan)

@@ -1,0 +1,22 @@
+"""Whoever decides for the job, as the agent sees it. On one host that is the coordinator in the same process."""
+
+from typing import Protocol
+
+from understudy.foundation.ids import MemberId
+from understudy.protocol.events import Event
+
+
+class Decider(Protocol):
+    """Takes events and, through the supervisor's own methods, answers them."""
+
+    def start(self) -> None: ...
+
+    def tick(self) -> None: ...
+
+    def handle(self, event: Event) -> None: ...
+
+    def next_deadline(self) -> float | None: ...
+
+    def lost_since(self, member: MemberId | None, at: float) -> None: ...
+
+    def measured(self, generation: int, timings: dict[str, float], received_bytes: int) -> None: ...

@@ -1,0 +1,138 @@
+"""Watches a running job from outside: which process is which member, how far each is, what it costs.
+
+Reads /proc and the progress pages; the job does not notice. Used by claims that strike from outside or measure leaks.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from understudy.detection.progress import Place, Progress, ProgressReader
+from understudy.ledger.records import RecoveryRecord
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One worker process of the job."""
+
+    member: str
+    pid: int
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a process holds: threads, open sockets, resident memory of its own in MiB."""
+
+    threads: int
+    sockets: int
+    memory: float
+
+
+class LiveRun:
+    """A job started in the background. Leaving the `with` block ends it."""
+
+    def __init__(self, command: Sequence[str], run_dir: Path, output: Path, world_size: int) -> None:
+        self._command, self._run_dir, self._output = list(command), run_dir, output
+        self._world_size = world_size
+
+    def __enter__(self) -> "LiveRun":
+        self._output.parent.mkdir(parents=True, exist_ok=True)
+        with open(self._output, "wb") as output:
+            self.process = subprocess.Popen(
+                self._command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def workers(self) -> list[Seen]:
+        """Every worker and spare that is alive now."""
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            variables = environment_of(int(name))
+            if variables.get("UNDERSTUDY_RUN_DIR") == str(self._run_dir) and "UNDERSTUDY_PROGRESS_FILE" in variables:
+                path = variables["UNDERSTUDY_PROGRESS_FILE"]
+                if os.path.exists(path):
+                    found.append(Seen(variables["UNDERSTUDY_MEMBER"], int(name), _look(path)))
+        return found
+
+    def holders(self) -> dict[int, str]:
+        """Rank -> member, by the ledger: the founders, and every swap since."""
+        holders = {rank: f"m-{rank}" for rank in range(self._world_size)}
+        for record in self.recoveries():
+            for rank, _old, new in record.swaps:
+                holders[rank] = new
+        return holders
+
+    def recoveries(self) -> list[RecoveryRecord]:
+        path = self._run_dir / "ledger" / "decisions.jsonl"
+        if not path.exists():
+            return []
+        lines = path.read_bytes().split(b"\n")[:-1]
+        return [msgspec.json.decode(line, type=RecoveryRecord) for line in lines if b'"type":"recovery"' in line]
+
+    def warm_spares(self) -> int:
+        return sum(seen.progress.place is Place.PARKED for seen in self.workers())
+
+
+def _look(path: str) -> Progress:
+    reader = ProgressReader(path)
+    try:
+        return reader.look()
+    finally:
+        reader.release()
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    try:
+        raw = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    return dict(entry.split("=", 1) for entry in raw.decode(errors="replace").split("\0") if "=" in entry)
+
+
+def footprint(pid: int) -> Footprint | None:
+    """None when the process is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        values = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+        links = [_link(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
+    except OSError:
+        return None
+    sockets = sum(link.startswith("socket:") for link in links)
+    return Footprint(int(values["Threads"]), sockets, int(values["RssAnon"].split()[0]) / 1024)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""

@@ -1,0 +1,154 @@
+"""The supervisor with a decider that a test plays."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.agent.launching import alive
+
+from understudy.agent.environment import worker_environment
+from understudy.agent.logs import LogPlan
+from understudy.agent.members import Worker
+from understudy.agent.plan import LaunchPlan
+from understudy.agent.supervisor import Supervisor
+from understudy.detection.progress import Place, ProgressReader, ProgressWriter
+from understudy.detection.stall import StallWatch
+from understudy.foundation.clock import SystemClock
+from understudy.foundation.ids import MemberId, Rank
+from understudy.foundation.settings import WorkerSettings
+from understudy.protocol.causes import CauseKind
+from understudy.protocol.commands import Outcome, StopJob
+from understudy.protocol.events import Event, MemberLost
+from understudy.protocol.policy import Policy
+from understudy.wire.messages import ScriptFailed
+
+MEMBER = MemberId("m-0")
+IDLE = (sys.executable, "-S", "-E", "-c", "import sys; sys.stdin.read()")
+
+
+class Decider:
+    """Starts one member and does with events what the test says."""
+
+    def __init__(self, on_event: Callable[["Decider", Event], None]) -> None:
+        self.supervisor: Supervisor | None = None
+        self.events: list[Event] = []
+        self._on_event = on_event
+
+    def start(self) -> None:
+        assert self.supervisor is not None
+        self.supervisor.start_member(MEMBER, Rank(0))
+
+    def handle(self, event: Event) -> None:
+        self.events.append(event)
+        self._on_event(self, event)
+
+    def tick(self) -> None: ...
+
+    def next_deadline(self) -> float | None:
+        return None
+
+    def lost_since(self, member: MemberId | None, at: float) -> None: ...
+
+    def measured(self, generation: int, timings: dict[str, float], received_bytes: int) -> None: ...
+
+
+def run(tmp_path: Path, decider: Decider, *command: str) -> StopJob:
+    async def scene() -> StopJob:
+        plan = LaunchPlan(
+            command=command,
+            environment=dict(os.environ),
+            world_size=1,
+            run_dir=tmp_path,
+            logs=LogPlan(folder=tmp_path),
+            store_command=IDLE,
+        )
+        decider.supervisor = Supervisor(
+            plan,
+            clock=SystemClock(),
+            watch=StallWatch(Policy(world_size=1)),
+            console=lambda _stream, _data: None,
+            say=lambda _text: None,
+        )
+        return await decider.supervisor.run(decider)
+
+    return asyncio.run(scene())
+
+
+def _stop(decider: Decider, event: Event) -> None:
+    assert decider.supervisor is not None
+    decider.supervisor.stop(StopJob(outcome=Outcome.FAILED, reason=str(event), exit_code=1))
+
+
+@pytest.mark.processes
+def test_a_program_that_cannot_be_started_is_a_loss_and_no_crash(tmp_path: Path) -> None:
+    decider = Decider(_stop)
+    run(tmp_path, decider, "/nowhere/at/all")
+    (lost,) = decider.events
+    assert isinstance(lost, MemberLost) and "could not be started" in lost.cause.detail
+
+
+@pytest.mark.processes
+def test_a_bug_in_the_decider_leaves_no_process_behind(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def fail(decider: Decider, _event: Event) -> None:
+        assert decider.supervisor is not None
+        if not seen:
+            decider.supervisor.start_member(MemberId("m-1"), None)
+            process = decider.supervisor.workers[MemberId("m-1")].process
+            assert process is not None
+            seen.append(process.pid)
+            raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        run(tmp_path, Decider(fail), "/bin/sh", "-c", '[ -z "$RANK" ] && sleep 60; exit 3')
+    assert len(seen) == 1 and not alive(seen[0])
+
+
+def worker(tmp_path: Path) -> tuple[Worker, ProgressWriter]:
+    path = str(tmp_path / "page")
+    return Worker(MEMBER, ProgressReader(path), ()), ProgressWriter(path)
+
+
+def test_causes(tmp_path: Path) -> None:
+    member, page = worker(tmp_path)
+    assert member.cause(3).kind is CauseKind.EXIT and member.cause(3).step is None
+    page.show(1, 41, Place.IN_STEP)
+    killed = member.cause(-9)
+    assert (killed.kind, killed.exit_code, killed.step) == (CauseKind.SIGNAL, -9, 41)
+    member.failure = ScriptFailed(step=40, summary="ValueError: x", fingerprint="f")
+    failed = member.cause(5)
+    assert (failed.kind, failed.exit_code, failed.step) == (CauseKind.SCRIPT_ERROR, 5, 40)
+    assert failed.fingerprint == "f" and failed.detail == "ValueError: x"
+    assert member.cause(-6).exit_code == 1, "it raised, and then its teardown crashed"
+    member.ended_for, member.ended_for_hang = "it hangs", True
+    assert member.cause(-9).kind is CauseKind.HANG
+    member.ended_for_hang = False
+    assert member.cause(-9).kind is CauseKind.DISMISSED
+    page.show(1, -1, Place.RECOVERING)
+    assert member.cause(1).step is None
+
+
+def test_the_environment_of_ranks_and_spares() -> None:
+    settings = WorkerSettings(
+        socket="/s",
+        member=MEMBER,
+        token="t",
+        run_dir="/r",
+        progress_file="/p",
+        store_host="127.0.0.1",
+        store_port=7,
+    )
+    inherited = {"PATH": "/bin", "RANK": "99"}
+    rank = worker_environment(inherited, settings, Rank(3), 8)
+    assert (rank["RANK"], rank["LOCAL_RANK"], rank["WORLD_SIZE"], rank["MASTER_PORT"]) == ("3", "3", "8", "7")
+    assert rank["OMP_NUM_THREADS"] == "1" and rank["PATH"] == "/bin"
+    assert WorkerSettings.from_environment(rank) == settings
+    spare = worker_environment(inherited, settings, None, 8)
+    assert "RANK" not in spare and "WORLD_SIZE" not in spare
+    assert "OMP_NUM_THREADS" not in worker_environment(inherited, settings, Rank(0), 1)
+    kept = worker_environment({"OMP_NUM_THREADS": "4"}, settings, Rank(0), 2)
+    assert kept["OMP_NUM_THREADS"] == "4"

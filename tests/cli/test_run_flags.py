@@ -1,0 +1,128 @@
+"""The flags of torchrun, compared with torchrun's own parser, and what becomes of them."""
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from understudy.agent.logs import Std
+from understudy.cli.run_flags import RunRequest, add_arguments, read_request
+from understudy.errors import SettingsError
+
+ROOT = Path(__file__).parents[2]
+
+
+def our_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return parser
+
+
+def request(*arguments: str, environment: dict[str, str] | None = None) -> RunRequest:
+    args = our_parser().parse_args([*arguments, __file__, "--lr", "3"])
+    return read_request(args, environment or {}, Path("/runs/r1"), live=False)
+
+
+def flags_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+    return {flag: action for action in parser._actions for flag in action.option_strings}
+
+
+def test_every_flag_of_torchrun_is_known_with_its_name_default_and_choices() -> None:
+    from torch.distributed.run import get_args_parser
+
+    theirs, ours = get_args_parser(), our_parser()
+    known = flags_of(ours)
+    for flag, action in flags_of(theirs).items():
+        assert flag in known, f"torchrun has a flag {flag} that is not in cli/run_flags.py"
+        mine = known[flag]
+        assert (mine.dest, mine.nargs) == (action.dest, action.nargs), flag
+        assert list(mine.choices or []) == list(action.choices or []), flag
+        assert mine.default == action.default, flag
+    positional = [(a.dest, a.nargs) for a in theirs._actions if not a.option_strings]
+    assert [(a.dest, a.nargs) for a in ours._actions if not a.option_strings] == positional
+
+
+def test_every_flag_is_in_the_table() -> None:
+    rows = [line.split("|")[1] for line in (ROOT / "docs/flags.md").read_text().splitlines() if line.startswith("| `")]
+    documented = {word.strip(" `") for row in rows for word in row.split(",")}
+    accepted = {flag for flag in flags_of(our_parser()) if "_" not in flag} - {"-h", "--help"}
+    assert accepted == documented
+
+
+def test_the_command() -> None:
+    assert request().plan.command == (sys.executable, "-u", __file__, "--lr", "3")
+    other = request(environment={"PYTHON_EXEC": "/opt/python"})
+    assert other.plan.command[0] == "/opt/python"
+    args = our_parser().parse_args(["-m", "package.train", "-x"])
+    module = read_request(args, {}, Path("/r"), live=False)
+    assert module.plan.command == (sys.executable, "-u", "-m", "package.train", "-x")
+    args = our_parser().parse_args(["--no-python", "sh", "-c", "true"])
+    assert read_request(args, {"PATH": "/bin:/usr/bin"}, Path("/r"), live=False).plan.command == ("sh", "-c", "true")
+
+
+def test_limits_reach_their_owners() -> None:
+    flags = "--nproc-per-node 4 --spares 2 --max-restarts 9 --hang-floor 3 --hang-factor 7 --hang-floor-outside 60"
+    asked = request(*flags.split(), "--shutdown-timeout", "11", "--forming-limit", "5", "--digest-every", "10")
+    policy = asked.policy
+    assert (policy.world_size, policy.spares, policy.max_start_overs) == (4, 2, 9)
+    assert (policy.stall_floor, policy.stall_factor, policy.forming_limit) == (3.0, 7.0, 5.0)
+    assert (asked.outside_floor, asked.plan.grace, asked.plan.digest_every) == (60.0, 11.0, 10)
+    assert request().policy.max_start_overs == 3
+
+
+def test_logs() -> None:
+    flags = "--tee 3 -r 0:1 --log-dir /l --rdzv-id j --local-ranks-filter 0,2"
+    logs = request(*flags.split()).plan.logs
+    assert (logs.tee, logs.redirects, logs.only) == (Std.ALL, {0: Std.OUT}, frozenset({0, 2}))
+    assert logs.folder == Path("/l/j/attempt_0")
+    assert request().plan.logs.folder == Path("/runs/r1/logs/r1/attempt_0")
+    assert request().plan.logs.inherits
+
+
+def test_signals() -> None:
+    assert request("--signals-to-handle", "SIGUSR1").signals == (signal.SIGUSR1,)
+    assert set(request().signals) == {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
+
+
+def test_flags_without_effect_are_mentioned_only_when_given() -> None:
+    assert request().remarks == ()
+    asked = request("--rdzv-backend", "c10d", "--monitor-interval", "5", "--standalone")
+    assert [remark.split()[0] for remark in asked.remarks] == ["--rdzv-backend", "--monitor-interval"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ("--nnodes 2", "many hosts are not supported yet"),
+        ("--nnodes 1:4", "--nnodes"),
+        ("--nproc-per-node gpu", "give the number"),
+        ("--nproc-per-node many", "--nproc-per-node"),
+        ("--nproc-per-node 0", "--nproc-per-node"),
+        ("--spares -1", "--spares"),
+        ("--max-restarts -1", "--max-restarts"),
+        ("--hang-floor 0", "--hang-floor"),
+        ("--forming-limit nan", "--forming-limit"),
+        ("--tee 9", "--tee"),
+        ("--local-ranks-filter a", "--local-ranks-filter"),
+        ("--signals-to-handle SIGNOTHING", "SIGNOTHING"),
+        ("--master-addr 10.0.0.1", "--master-addr"),
+        ("--numa-binding node", "numactl"),
+        ("--logs-specs x", "--logs-specs"),
+        ("--event-log-handler console", "--event-log-handler"),
+        ("--virtual-local-rank", "--virtual-local-rank"),
+        ("--duplicate-stdout-filters a,b", "--duplicate-stdout-filters"),
+        ("--print-completion bash", "--print-completion"),
+        ("--no-python --module", "--no-python"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(flags: str, named: str) -> None:
+    with pytest.raises(SettingsError, match=named):
+        request(*flags.split())
+
+
+def test_a_missing_script_is_a_usage_error() -> None:
+    args = our_parser().parse_args(["nowhere.py"])
+    with pytest.raises(SettingsError, match=r"nowhere\.py: no such file"):
+        read_request(args, {}, Path("/r"), live=False)

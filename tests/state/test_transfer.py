@@ -1,0 +1,155 @@
+"""State travels between threads that each have a real gloo group of their own."""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._C._distributed_c10d import HashStore
+
+from understudy.errors import TransferError
+from understudy.state import transfer
+from understudy.state.manifest import Protected
+
+WIDE = 160  # one weight is larger than transfer.SMALL
+
+
+class PerThread:
+    """Stands in for `torch.distributed`: each thread speaks through its own group."""
+
+    Work = dist.Work
+
+    def __init__(self, size: int) -> None:
+        self.size, self._store, self._own = size, HashStore(), threading.local()
+        self.damage: Callable[[torch.Tensor], None] = lambda _: None
+        self.sent: list[int] = [0] * size
+
+    def enter(self, rank: int) -> None:
+        self._own.rank = rank
+        self._own.group = dist.ProcessGroupGloo(self._store, rank, self.size, timedelta(seconds=20))
+
+    def isend(self, tensor: torch.Tensor, to: int) -> Any:
+        tensor = tensor.clone()
+        self.sent[self._own.rank] += tensor.numel()
+        self.damage(tensor)
+        return self._own.group.send([tensor], to, 0)
+
+    def send(self, tensor: torch.Tensor, to: int) -> None:
+        self._own.group.send([tensor], to, 0).wait()
+
+    def irecv(self, tensor: torch.Tensor, source: int) -> Any:
+        return self._own.group.recv([tensor], source, 0)
+
+    def recv(self, tensor: torch.Tensor, source: int) -> None:
+        self.irecv(tensor, source).wait()
+
+
+@pytest.fixture
+def line(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> PerThread:
+    """A world of one receiver (rank 0) and as many donors as the test asks for."""
+    made = PerThread(1 + getattr(request, "param", 1))
+    monkeypatch.setattr(transfer, "dist", made)
+    return made
+
+
+def make(seed: int, steps: int, width: int = WIDE) -> Protected:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(width, width), nn.Linear(width, 8).bfloat16(), nn.BatchNorm1d(8))
+    optimizer = torch.optim.AdamW(model[0].parameters())
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    for _ in range(steps):
+        model[0](torch.rand(2, width)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+    return Protected(modules={"model": model}, optimizers={"optimizer": optimizer}, objects={"scheduler": scheduler})
+
+
+def move(line: PerThread, receiver: Protected, donors: list[Protected]) -> int:
+    """One transfer from all donors. Returns the number of bytes; errors come out here."""
+    results: dict[int, Any] = {}
+
+    def act(rank: int) -> None:
+        try:
+            line.enter(rank)
+            if rank == 0:
+                results[0] = transfer.receive_state(receiver, list(range(1, len(donors) + 1)))
+            else:
+                transfer.send_state(donors[rank - 1], 0, rank - 1, len(donors))
+        except Exception as error:
+            results[rank] = error
+
+    threads = [threading.Thread(target=act, args=[rank]) for rank in range(len(donors) + 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    if isinstance(results.get(0), Exception):
+        raise results[0]
+    assert list(results) == [0], results
+    return int(results[0])
+
+
+def digests(protected: Protected) -> tuple[str, str]:
+    return protected.digest_parameters(), protected.digest_optimizer()
+
+
+@pytest.mark.parametrize("line", [1, 2, 3], indirect=True)
+def test_a_joiner_without_optimizer_state_gets_everything(line: PerThread) -> None:
+    donors = [make(1, steps=3) for _ in range(line.size - 1)]
+    joiner = make(2, steps=0)
+    received = move(line, joiner, donors)
+    assert digests(joiner) == digests(donors[0])
+    size = sum(tensor.numel() * tensor.element_size() for tensor in donors[0].inventory().tensors.values())
+    assert received == size == sum(line.sent)
+    if line.size > 2:
+        assert all(line.sent[1:]), "every donor sends its share"
+
+
+def test_what_fits_lands_in_the_receivers_own_storage(line: PerThread) -> None:
+    donor, laggard = make(1, steps=3), make(2, steps=1)
+    before = {path: tensor.data_ptr() for path, tensor in laggard.inventory().tensors.items()}
+    move(line, laggard, [donor])
+    after = laggard.inventory().tensors
+    assert digests(laggard) == digests(donor)
+    assert {path: after[path].data_ptr() for path in before} == before
+
+
+def test_state_without_large_tensors(line: PerThread) -> None:
+    donor, joiner = make(1, 2, width=8), make(2, 0, width=8)
+    move(line, joiner, [donor])
+    assert digests(joiner) == digests(donor)
+
+
+@pytest.mark.parametrize("line", [2], indirect=True)
+def test_more_donors_than_large_tensors(line: PerThread) -> None:
+    donors, joiner = [make(1, 2, width=8) for _ in range(2)], make(2, 0, width=8)
+    move(line, joiner, donors)
+    assert digests(joiner) == digests(donors[0])
+
+
+@pytest.mark.parametrize("line", [1, 2], indirect=True)
+@pytest.mark.parametrize("large", [True, False])
+def test_a_flipped_bit_on_the_way_is_detected(line: PerThread, large: bool) -> None:
+    def damage(tensor: torch.Tensor) -> None:
+        if (tensor.numel() == WIDE * WIDE * 4) == large:
+            tensor[tensor.numel() // 2] ^= 4
+
+    line.damage = damage
+    donors = [make(1, steps=1) for _ in range(line.size - 1)]
+    with pytest.raises(TransferError, match="does not match its digest"):
+        move(line, make(2, steps=0), donors)
+
+
+def test_a_donor_of_another_shape_is_refused(line: PerThread) -> None:
+    with pytest.raises(TransferError, match=r"parameters/model/0.weight is .* here but .* at the donor"):
+        move(line, make(2, 0, width=WIDE + 8), [make(1, 1, width=WIDE)])
+
+
+def test_an_unknown_type_of_tensor_is_refused() -> None:
+    with pytest.raises(TransferError, match="unknown type"):
+        transfer._landing_place(transfer._Line("optimizer/o/0/m", "float31", (2,)), None)
