@@ -17,6 +17,7 @@ from understudy.agent.logs import Console, Outlet, Std
 from understudy.agent.members import Worker
 from understudy.agent.plan import LaunchPlan
 from understudy.agent.processes import WatchedProcess
+from understudy.agent.spare_memory import SpareMemory
 from understudy.agent.store_process import HOST, StoreProcess
 from understudy.agent.translation import to_event
 from understudy.detection.process_state import process_state
@@ -57,6 +58,7 @@ class Supervisor:
         self._empty = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._notes: set[str] = set()
+        self._warmth = SpareMemory(clock)
 
     # -- the job's life -----------------------------------------------------------------------------------------------
 
@@ -210,6 +212,8 @@ class Supervisor:
         while True:
             await asyncio.sleep(self._plan.look_every)
             pages = {member: worker.page.look() for member, worker in self.workers.items()}
+            for member, memory in self._warmth.wishes(self.workers):
+                self._connections.send(member, msg.KeepWarm(memory=memory))
             for event in self._watch.observe(self._clock.now(), pages, self._state_of):
                 if isinstance(event, ProgressStalled) and self._decider is not None:
                     self._decider.lost_since(None, max(page.at for page in pages.values()))

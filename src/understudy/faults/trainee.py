@@ -59,7 +59,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--pause", type=float, default=0.0, help="seconds to sleep after each step (between steps)")
     parser.add_argument("--faults", type=Path, help="a schedule, see understudy.faults.catalogue")
     parser.add_argument("--proofs", type=Path, help="where faults leave their proofs")
-    parser.add_argument("--times", type=Path, help="rank 0 writes the times of its committed steps here")
+    parser.add_argument("--times", type=Path, help="rank 0 writes when it committed each step, and its CPU time then")
+    parser.add_argument("--go", type=Path, help="wait, after --go-after steps, until this file exists")
+    parser.add_argument("--go-after", type=int, default=5)
     return parser.parse_args()
 
 
@@ -80,6 +82,13 @@ def build(options: argparse.Namespace) -> tuple[nn.Module, nn.Module, torch.opti
     return model, middle, torch.optim.AdamW(groups, lr=1e-3)
 
 
+def wait_for(go: Path) -> None:
+    """Show that we wait, and wait."""
+    go.with_suffix(".waiting").touch()
+    while not go.exists():
+        time.sleep(0.02)
+
+
 def main() -> None:
     options = arguments()
     torch.set_num_threads(1)
@@ -93,7 +102,7 @@ def main() -> None:
     data = understudy.Batches(Made(4096, options.width), batch_size=options.batch_size, seed=7)
     job.protect(model=model, optimizer=optimizer, data=data, scheduler=scheduler)
     steps = job.steps(options.steps)
-    times: list[float] = []
+    times: dict[str, list[float]] = {"commits": [], "cpu": []}
     for step in injector.watch(steps) if injector else steps:
         with step:
             batch = step.batch()
@@ -104,9 +113,12 @@ def main() -> None:
             scheduler.step()
             optimizer.zero_grad()
         if step.committed:
-            times.append(time.monotonic())
+            times["commits"].append(time.monotonic())
+            times["cpu"].append(time.process_time())
             if options.pause:
                 time.sleep(options.pause)
+            if options.go and step.number == options.go_after:
+                wait_for(options.go)
     if options.times and job.rank == 0:
         options.times.write_text(json.dumps(times))
     # Taking torch's modules apart takes longer than most of these runs; nothing below is of use to a test.

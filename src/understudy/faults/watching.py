@@ -80,11 +80,8 @@ class LiveRun:
 
     def holders(self) -> dict[int, str]:
         """Rank -> member, by the ledger: the founders, and every swap since."""
-        holders = {rank: f"m-{rank}" for rank in range(self._world_size)}
-        for record in self.recoveries():
-            for rank, _old, new in record.swaps:
-                holders[rank] = new
-        return holders
+        founders = {rank: f"m-{rank}" for rank in range(self._world_size)}
+        return founders | {rank: new for record in self.recoveries() for rank, _old, new in record.swaps}
 
     def recoveries(self) -> list[RecoveryRecord]:
         path = self._run_dir / "ledger" / "decisions.jsonl"

@@ -147,8 +147,10 @@ class Recovery:
         for seated in self.roster.seated():
             if seated.standing is Standing.JOINING:
                 self.joining.add(seated.id)
-            else:
+            elif seated.connected:
                 self.awaited.add(seated.id)
+            elif seated.rank is not None:  # it has not even been told its rank, so it has not begun
+                self.positions[seated.rank] = Position(holds=None, established=False)
             if seated.connected:
                 told.append(seated.id)
         self.deadline = at + self.policy.stall_deadline(self.slowest_step)

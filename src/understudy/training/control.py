@@ -34,6 +34,7 @@ class ControlLine:
         self.reason = ""
         self.plan: messages.Resume | None = None
         self.released = False
+        self.wanted_memory = 0  # bytes that an idle spare is asked to keep ready
         self.send(messages.Hello(member=member, token=token, pid=os.getpid()))
         threading.Thread(target=self._listen, name="understudy-control", daemon=True).start()
 
@@ -68,6 +69,12 @@ class ControlLine:
     def await_assignment(self, timeout: float | None = None) -> messages.Assign | None:
         with self._changed:
             self._changed.wait_for(lambda: self.assignment is not None, timeout)
+            return self.assignment
+
+    def await_assignment_or_wish(self, memory: int) -> messages.Assign | None:
+        """The assignment, or None when more than `memory` bytes are to be kept ready first."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.assignment is not None or self.wanted_memory > memory)
             return self.assignment
 
     def await_abandonment(self, beyond: Generation, timeout: float) -> bool:
@@ -120,6 +127,8 @@ class ControlLine:
                     answer = self._repeat(messages.Resumed, message.generation)
                 case messages.Release():
                     self.released = True
+                case messages.KeepWarm():
+                    self.wanted_memory = message.memory
             self._changed.notify_all()
         if answer is not None:
             self.send(answer)

@@ -106,6 +106,13 @@ def _from_loader(loader: "DataLoader[Any]", seed: int) -> Batches:
             f"data is a DataLoader with a {type(loader.sampler).__name__}; its order cannot be computed from the step. "
             "Use understudy.Batches, or a function (step, rank, world_size) -> batch"
         )
+    if isinstance(loader.sampler, RandomSampler) and (
+        loader.sampler.replacement or loader.sampler.num_samples != len(cast(Sized, loader.dataset))
+    ):
+        raise ProtectError(
+            "data is a DataLoader with a RandomSampler that has replacement or num_samples, which would not be kept; "
+            "use a function (step, rank, world_size) -> batch"
+        )
     if isinstance(loader.sampler, torch.utils.data.DistributedSampler):
         shuffled, seed = loader.sampler.shuffle, loader.sampler.seed
     return Batches(loader.dataset, batch_size=loader.batch_size, seed=seed, shuffle=shuffled, collate=loader.collate_fn)

@@ -24,6 +24,7 @@ from understudy.groups.store import InterruptibleStore
 from understudy.groups.world import World
 from understudy.state.buffers import ChangingBuffers
 from understudy.state.manifest import Protected, SaveFunction, Stateful
+from understudy.training import memory
 from understudy.training.audit import unprotected_state
 from understudy.training.control import ControlLine
 from understudy.training.data import StepData, as_step_data
@@ -32,6 +33,7 @@ from understudy.training.randomness import derived_seed, seed_all
 from understudy.training.record import StepLedger
 from understudy.training.steps import ProtectedStep, RehearsalStep, Step
 from understudy.training.warmth import warm_up
+from understudy.wire import messages
 
 _SPARE_PATIENCE = 0.3  # a founding member is told its rank at once; who waits longer than this is a spare
 
@@ -161,6 +163,7 @@ class Job:
             optimizer.zero_grad(set_to_none=True)
         member.in_steps = True
         member.join_world()
+        memory.use_normally()
 
     def _prepare(self, number: int) -> None:
         seed_all(derived_seed(self.seed, number, self.rank))
@@ -274,12 +277,16 @@ def _report_uncaught_errors(member: Member) -> None:
     sys.excepthook = report_and_show
 
 
-def _wait_as_spare(control: ControlLine, progress: ProgressWriter) -> Any:
+def _wait_as_spare(control: ControlLine, progress: ProgressWriter) -> messages.Assign:
     """Get warm, then sleep without using the CPU until a rank is given to us."""
     warm_up()
     progress.show(0, -1, Place.PARKED)
     control.say_parked()
-    return control.await_assignment()
+    ready = 0
+    while (assignment := control.await_assignment_or_wish(ready)) is None:
+        ready = control.wanted_memory
+        memory.touch(ready)
+    return assignment
 
 
 def _device(local_rank: int) -> torch.device:

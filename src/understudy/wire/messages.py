@@ -119,7 +119,13 @@ class Release(Message, frozen=True, kw_only=True):
     generation: int
 
 
-FromAgent = Assign | Abandon | Resume | Release
+class KeepWarm(Message, frozen=True, kw_only=True):
+    """To an idle spare: have this much memory ready."""
+
+    memory: int
+
+
+FromAgent = Assign | Abandon | Resume | Release | KeepWarm
 
 _encoder = msgspec.msgpack.Encoder()
 _from_worker: "msgspec.msgpack.Decoder[Any]" = msgspec.msgpack.Decoder(FromWorker)
