@@ -3,8 +3,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.end_to_end.running import MARK, processes, wait_until
+
 from understudy.faults.proving import Setup, perform, require_success
 from understudy.ledger.reading import Run
 

@@ -60,7 +60,7 @@ def processes(mark: str) -> Iterator[Seen]:
 
 
 class Running:
-    """One command in the background. Use `with`, so that a failed test ends it too."""
+    """One python command in the background. Use `with`, so that a failed test ends it too."""
 
     def __init__(self, folder: Path, *command: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ class Running:
         self._output = folder / "output.txt"
         with open(self._output, "wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", *command],
+                [sys.executable, *command],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -101,6 +101,6 @@ class Running:
 def understudy_run(folder: Path, *script: str, ranks: int = 2, spares: int = 1, flags: tuple[str, ...] = ()) -> Running:
     return Running(
         folder,
-        *("understudy", "run", "--plain", "--run-dir", str(folder / "run"), "--nproc-per-node", str(ranks)),
+        *("-m", "understudy", "run", "--plain", "--run-dir", str(folder / "run"), "--nproc-per-node", str(ranks)),
         *("--spares", str(spares), "--digest-every", "1", *flags, *script),
     )

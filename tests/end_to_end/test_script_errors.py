@@ -4,11 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from tests.end_to_end.running import SCRIPTS, understudy_run
-from understudy.faults.catalogue import Fault, Kind, Place
+
+from understudy.faults.catalogue import Fault, Kind, Place, save_schedule
+from understudy.faults.injector import fired
 from understudy.faults.proving import Setup, perform, prove_identical
-from understudy.ledger.reading import Run
+from understudy.ledger.comparing import Verdict, compare
+from understudy.ledger.reading import Run, read_run
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 SETUP = Setup(ranks=2, steps=12)
@@ -46,6 +48,14 @@ def test_an_error_before_the_first_step_stops_the_job(tmp_path: Path) -> None:
 def test_a_body_that_swallows_exceptions_cannot_commit_what_it_should_not(
     tmp_path: Path, reference: Callable[[Setup], Run]
 ) -> None:
+    """The survivor is blocked in its backward; it swallows the failure and goes on to the optimizer."""
     fault = Fault(name="kill", kind=Kind.KILL, rank=1, place=Place.COLLECTIVE, step=5)
-    outcome = prove_identical(tmp_path, SETUP, reference(SETUP), [fault], timeout=150.0)
-    assert "swallowed" in outcome.output
+    save_schedule(tmp_path / "faults.json", [fault])
+    trainee = ("--mode", SETUP.mode, "--steps", str(SETUP.steps), "--faults", str(tmp_path / "faults.json"))
+    script = (str(SCRIPTS / "swallowing.py"), *trainee, "--proofs", str(tmp_path / "proofs"))
+    with understudy_run(tmp_path, *script) as job:
+        assert job.wait() == 0, job.output
+        assert "swallowed" in job.output
+        comparison = compare(reference(SETUP), read_run(job.run_dir))
+    assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
+    assert len(fired(tmp_path / "proofs")) == 1

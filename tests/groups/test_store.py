@@ -1,5 +1,6 @@
 """Against a real TCPStore in this process."""
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -81,6 +82,22 @@ def test_what_is_there_is_given_even_in_an_abandoned_generation(connect: Connect
     store = connect(lambda: True)
     store.set("there", "yes")
     assert store.get("there") == b"yes"
+
+
+def test_a_store_that_was_started_again_is_used() -> None:
+    first = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    port = first.port
+    clients = [InterruptibleStore("127.0.0.1", port, lambda: False, timedelta(seconds=5)) for _ in range(4)]
+    clients[0].set("old", "gone with the store")
+    assert clients[1].get("old") == b"gone with the store"
+    del first
+    gc.collect()
+    second = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    clients[0].set("new", "there")
+    assert clients[1].get("new") == b"there"
+    assert clients[2].add("count", 1) == 1
+    assert not clients[3].check(["old"])
+    del second
 
 
 def test_a_wait_has_a_limit(connect: Connect) -> None:

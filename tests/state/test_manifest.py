@@ -47,9 +47,11 @@ class Script:
     def __init__(self, seed: int) -> None:
         torch.manual_seed(seed)
         self.net = Net()
-        self.optimizer = torch.optim.AdamW(
-            [{"params": self.net.first.parameters()}, {"params": self.net.last.parameters(), "lr": 0.5}], lr=0.1
-        )
+        groups: list[dict[str, Any]] = [
+            {"params": self.net.first.parameters()},
+            {"params": self.net.last.parameters(), "lr": 0.5},
+        ]
+        self.optimizer = torch.optim.AdamW(groups, lr=0.1)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, step_size=2)
         self.average = Average()
         self.protected = Protected(

@@ -44,9 +44,7 @@ def test_a_message_in_the_wrong_direction_is_refused() -> None:
         messages.decode_from_agent(messages.encode(messages.Finished(generation=1)))
 
 
-@pytest.mark.parametrize(
-    "fields", [{"generation": "four"}, {"generation": 1.5}, {}, {"generation": None}], ids=["text", "float", "no", "nil"]
-)
+@pytest.mark.parametrize("fields", [{"generation": "four"}, {"generation": 1.5}, {}, {"generation": None}])
 def test_a_field_of_the_wrong_type_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(msgspec.ValidationError):
         messages.decode_from_worker(msgspec.msgpack.encode({"type": "Finished", **fields}))

@@ -57,6 +57,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--repeat", type=int, default=1, help="forward passes per sample, to make a step longer")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds to sleep after each step (between steps)")
+    parser.add_argument("--fast", action="store_true", help="fused optimizer and bucket views, as one would for speed")
     parser.add_argument("--faults", type=Path, help="a schedule, see understudy.faults.catalogue")
     parser.add_argument("--proofs", type=Path, help="where faults leave their proofs")
     parser.add_argument("--times", type=Path, help="rank 0 writes when it committed each step, and its CPU time then")
@@ -65,21 +66,26 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def build(options: argparse.Namespace) -> tuple[nn.Module, nn.Module, torch.optim.Optimizer]:
+def build(options: argparse.Namespace) -> nn.Sequential:
+    """The bare model. It needs no rank, so it is built before join(): a spare has done it before it is needed."""
+    torch.manual_seed(7)
     blocks = nn.Sequential(*[Block(options.width) for _ in range(options.blocks)])
-    model: nn.Module = nn.Sequential(blocks, nn.Linear(options.width, options.width))
-    middle = blocks[options.blocks // 2]
+    return nn.Sequential(blocks, nn.Linear(options.width, options.width))
+
+
+def distribute(bare: nn.Sequential, options: argparse.Namespace) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model: nn.Module = bare
     if options.mode == "ddp":
-        model = DistributedDataParallel(model)
+        model = DistributedDataParallel(bare, gradient_as_bucket_view=options.fast)
     else:
         mesh = init_device_mesh("cpu", (2, torch.distributed.get_world_size() // 2), mesh_dim_names=("rep", "shard"))
-        for block in blocks:
+        for block in bare[0].children():
             fully_shard(block, mesh=mesh)
-        fully_shard(model, mesh=mesh)
+        fully_shard(bare, mesh=mesh)
     parameters = list(model.parameters())
     half = len(parameters) // 2
     groups = [{"params": parameters[:half]}, {"params": parameters[half:]}]
-    return model, middle, torch.optim.AdamW(groups, lr=1e-3)
+    return model, torch.optim.AdamW(groups, lr=1e-3, fused=options.fast)
 
 
 def wait_for(go: Path) -> None:
@@ -92,13 +98,14 @@ def wait_for(go: Path) -> None:
 def main() -> None:
     options = arguments()
     torch.set_num_threads(1)
+    bare = build(options)
     job = understudy.join(seed=7)
-    model, middle, optimizer = build(options)
+    model, optimizer = distribute(bare, options)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 / (1 + 0.01 * step))
     injector = None
     if options.faults:
         injector = Injector(job, load_schedule(options.faults), options.proofs)
-        injector.arm(middle, optimizer)
+        injector.arm(bare[0].get_submodule(str(options.blocks // 2)), optimizer)
     data = understudy.Batches(Made(4096, options.width), batch_size=options.batch_size, seed=7)
     job.protect(model=model, optimizer=optimizer, data=data, scheduler=scheduler)
     steps = job.steps(options.steps)

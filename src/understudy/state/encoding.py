@@ -13,7 +13,7 @@ import torch
 from understudy.errors import ProtectError
 
 _TENSOR, _TUPLE, _DICT, _LARGE = "t", "u", "d", "i"
-_PLAIN = (bool, int, float, str, bytes)
+_PLAIN: tuple[Any, ...] = (bool, int, float, str, bytes)
 _SEQUENCES = (list, tuple, set)
 
 

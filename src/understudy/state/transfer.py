@@ -17,7 +17,6 @@ from understudy.state.digests import digest_one
 from understudy.state.manifest import Inventory, Protected
 
 SMALL = 64 * 1024
-_DIGEST_BYTES = 16
 
 
 class _Line(msgspec.Struct, frozen=True, array_like=True):
@@ -66,15 +65,12 @@ def receive_state(protected: Protected, donors: Sequence[int]) -> int:
     small = torch.empty(sum(_size(tensors[path]) for path in share.small), dtype=torch.uint8)
     landing = [[tensors[path] for path in part] for part in share.large]
     landing[0].insert(0, small)
-    works = [
-        dist.irecv(_as_bytes(tensor), donor)
+    coming = [
+        [dist.irecv(_as_bytes(tensor), donor) if tensor.numel() else None for tensor in part]
         for donor, part in zip(donors, landing, strict=True)
-        for tensor in part
-        if tensor.numel()
     ]
-    for work in works:
-        _wait(work)
-    damaged = [str(donor) for donor, part in zip(donors, landing, strict=True) if not _matches(donor, part)]
+    arrived = [_digest_as_they_come(part, works) for part, works in zip(landing, coming, strict=True)]
+    damaged = [str(donor) for donor, digests in zip(donors, arrived, strict=True) if not _matches(donor, digests)]
     if damaged:
         raise TransferError(f"state from rank {', '.join(damaged)} does not match its digest")
     _unpack(small, [tensors[path] for path in share.small])
@@ -127,12 +123,21 @@ def _write_back(own: dict[str, torch.Tensor], received: dict[str, torch.Tensor])
             received[path] = present
 
 
-def _matches(donor: int, part: list[torch.Tensor]) -> bool:
-    if not part:
+def _digest_as_they_come(part: list[torch.Tensor], works: list[dist.Work | None]) -> bytes:
+    """The digest of each tensor is taken while the next ones are still on their way."""
+    digests = bytearray()
+    for tensor, work in zip(part, works, strict=True):
+        _wait(work)
+        digests += digest_one(tensor)
+    return bytes(digests)
+
+
+def _matches(donor: int, digests: bytes) -> bool:
+    if not digests:
         return True
-    expected = torch.empty(len(part) * _DIGEST_BYTES, dtype=torch.uint8)
+    expected = torch.empty(len(digests), dtype=torch.uint8)
     dist.recv(expected, donor)
-    return b"".join(digest_one(tensor) for tensor in part) == bytes(expected.numpy())
+    return digests == bytes(expected.numpy())
 
 
 # -- bytes -------------------------------------------------------------------------------------------------------------

@@ -183,6 +183,7 @@ class Member:
                 self.phase("regroup")
                 self.world.regroup(self.generation)
                 self.engines.reset()
+                self.world.store.set(self._twin_path(self.world.rank), self.twin_key())  # the store may be a new one
                 self.learn_twins()
             with _timed(timings, "transfer"):
                 self.phase("transfer")

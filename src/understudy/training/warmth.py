@@ -5,6 +5,7 @@ imports hundreds of modules). Recovery time is a matter of the spare's warmth.
 """
 
 import importlib
+import sys
 
 import torch
 import torch.distributed as dist
@@ -15,14 +16,16 @@ _HEAVY = ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor",
 
 
 def warm_up() -> None:
-    """Leaves no group, no random state and no parameter behind."""
+    """Leaves no group, no random state, no parameter and no hook behind."""
     if dist.is_initialized():
         return  # the script made its own groups before join(): its world is not ours to play with
     for module in _HEAVY:
         importlib.import_module(module)
+    show_error = sys.excepthook  # every init_process_group wraps it, to print the rank that it was given
     with torch.random.fork_rng(devices=[]):
         _warm_ddp()
         _warm_fsdp()
+    sys.excepthook = show_error
 
 
 def _warm_ddp() -> None:
@@ -41,7 +44,9 @@ def _warm_fsdp() -> None:
 
     dist.init_process_group("fake", rank=0, world_size=4, store=HashStore())
     try:
-        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+        # torch keeps a mesh, with the place of this rank in it, for every later mesh that is equal: no script may use
+        # these names, or it would get rank 0's place.
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("understudy-warm-up-0", "understudy-warm-up-1"))
         model = _small_model()
         fully_shard(model, mesh=mesh)
         _one_step(model)

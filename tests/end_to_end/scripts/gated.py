@@ -26,5 +26,5 @@ def gated_steps(job: Job, total: int) -> Iterator[Step]:
         yield step
 
 
-Job.steps = gated_steps  # type: ignore[method-assign]
+Job.steps = gated_steps  # type: ignore[method-assign, assignment]
 trainee.main()

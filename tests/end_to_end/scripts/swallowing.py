@@ -6,7 +6,7 @@ import torch
 
 from understudy.faults import trainee
 
-backward = torch.Tensor.backward
+backward: Any = torch.Tensor.backward
 
 
 def swallowing_backward(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
