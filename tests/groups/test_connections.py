@@ -119,6 +119,25 @@ def test_a_peer_that_has_gone_is_seen() -> None:
     pair.__exit__(None, None, None)
 
 
+def test_the_end_of_a_group_that_was_destroyed_is_no_loss() -> None:
+    groups = {"default", "own"}
+    connections = Connections(exists=groups.__contains__)
+    with ExitStack() as stack:
+        with connections.forming("default"):
+            default = stack.enter_context(tcp_pair())
+        with connections.forming("own"):
+            own = stack.enter_context(tcp_pair())
+        groups.remove("own")
+        assert not connections.broken()
+        own[1].close()
+        assert not connections.broken()
+        own[0].close()
+        assert not connections.broken()
+        assert still_works(default)
+        default[1].close()
+        assert connections.broken()
+
+
 def test_our_own_breaking_is_seen_as_broken() -> None:
     connections = Connections()
     with ExitStack() as stack:

@@ -2,7 +2,9 @@
 
 gloo has no abort: after a SIGSTOP or a cut link everybody in a collective waits for the group's timeout. Shutting down
 the group's own connections makes a blocked call raise within milliseconds, from any thread. gloo does not tell which
-sockets are its own, so they are found by comparing the process's sockets before and after groups are formed.
+sockets are its own, so they are found by comparing the process's sockets before and after a group is formed.
+
+A script may destroy a group of its own; the end of that group's connections is no loss of a peer.
 """
 
 import os
@@ -29,17 +31,22 @@ def open_sockets() -> dict[int, str]:
 
 
 class Connections:
-    """The connections of this process's groups. `break_all` may be called from any thread at any time."""
+    """The connections of this process's groups. `break_all` may be called from any thread at any time.
 
-    def __init__(self) -> None:
+    `exists` says whether the script still has a group of that name.
+    """
+
+    def __init__(self, exists: Callable[[str], bool] = lambda _: True) -> None:
+        self._exists = exists
         self._lock = threading.Lock()
         self._owned: dict[int, str] = {}
+        self._group_of: dict[int, str] = {}
         self._before: dict[int, str] | None = None
         self._poll = select.poll()
 
     @contextmanager
-    def forming(self, fresh: bool = False) -> Iterator[None]:
-        """Sockets that appear inside belong to the groups; with `fresh` they replace all earlier ones."""
+    def forming(self, group: str = "", fresh: bool = False) -> Iterator[None]:
+        """Sockets that appear inside belong to `group`; with `fresh` those of all groups so far are forgotten."""
         with self._lock:
             if fresh:
                 self._owned = {}
@@ -48,7 +55,9 @@ class Connections:
             yield
         finally:
             with self._lock:
-                self._owned.update(self._appeared())
+                appeared = self._appeared()
+                self._owned.update(appeared)
+                self._group_of.update(dict.fromkeys(appeared, group))
                 self._before = None
                 self._poll = select.poll()
                 for descriptor in self._owned:
@@ -56,7 +65,17 @@ class Connections:
 
     def broken(self) -> bool:
         """Has any peer gone, as far as the kernel knows? One system call."""
-        return any(event & _BROKEN for _, event in self._poll.poll(0))
+        ended = [descriptor for descriptor, event in self._poll.poll(0) if event & _BROKEN]
+        return any([self._matters(descriptor) for descriptor in ended])
+
+    def _matters(self, descriptor: int) -> bool:
+        """Connections of a group that the script has destroyed are forgotten when they end."""
+        if self._exists(self._group_of[descriptor]):
+            return True
+        with self._lock:
+            self._poll.unregister(descriptor)
+            del self._owned[descriptor]
+        return False
 
     def break_all(self) -> int:
         """Make every blocked operation of the groups fail now. Returns how many connections were shut down."""

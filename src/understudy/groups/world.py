@@ -37,7 +37,7 @@ class World:
     ) -> None:
         self.rank, self.size, self.device, self.timeout = rank, size, device, timeout
         self.store = store
-        self.connections = Connections()
+        self.connections = Connections(exists=lambda name: name in c10d._world.pg_names.values())
         self._founded_in = founded_in
         self._abandoned = abandoned
         self._made_real: set[str] = set()  # groups that began on the fake backend and have a real one now
@@ -66,7 +66,7 @@ class World:
 
         @functools.wraps(make)
         def make_and_remember(*args: Any, **kwargs: Any) -> Any:
-            with self.connections.forming():
+            with self.connections.forming(args[5] if len(args) > 5 else kwargs["group_name"]):
                 return make(*args, **kwargs)
 
         make_and_remember.watched_by_understudy = True  # type: ignore[attr-defined]
@@ -88,8 +88,8 @@ class World:
     def regroup(self, generation: Generation) -> None:
         """Form every group again for `generation`, with whoever holds each rank now."""
         try:
-            with self.connections.forming(fresh=True):
-                for name, group in self.groups():
+            for place, (name, group) in enumerate(self.groups()):
+                with self.connections.forming(name, fresh=place == 0):
                     self._regroup_one(generation, name, group)
         except StepAbandoned:
             raise

@@ -1,13 +1,16 @@
 """Buffers that a forward pass changes, such as the statistics of batch norm: put back when an attempt is dropped.
 
-Everything else changes only inside `optimizer.step()`. Which buffers change is learnt in the first step, so models
-without such buffers pay nothing.
+Everything else changes only inside `optimizer.step()`. Small buffers are always remembered; which large ones change is
+learnt in the first step, so that constant tables cost nothing. (A tensor's version counter would be cheaper to look at,
+but batch norm does not move it.)
 """
 
 from collections.abc import Iterable
 
 import torch
 from torch import nn
+
+_SMALL = 64 * 1024  # bytes
 
 _Place = tuple[nn.Module, str]
 
@@ -23,25 +26,21 @@ class ChangingBuffers:
             for name, buffer in owner._buffers.items()
             if buffer is not None
         ]
-        self._before: list[tuple[int, int]] = []
         self._saved: list[tuple[_Place, torch.Tensor, torch.Tensor]] = []
         self._learnt = False
 
     def remember(self) -> None:
-        if self._learnt:
-            self._saved = [(place, buffer, buffer.clone()) for place, buffer in self._buffers()]
-        else:
-            self._before = [_identity(buffer) for _, buffer in self._buffers()]
+        self._saved = [(place, buffer, buffer.clone()) for place, buffer in self._buffers()]
 
     def learn(self) -> None:
-        """Keep only the buffers that the first step has changed."""
-        if self._learnt:
-            return
-        now = [_identity(buffer) for _, buffer in self._buffers()]
-        changed = [
-            place for place, before, after in zip(self._places, self._before, now, strict=True) if before != after
-        ]
-        self._places, self._learnt = changed, True
+        """From now on leave out large buffers that the first step did not change."""
+        if not self._learnt:
+            self._places = [
+                (owner, name)
+                for (owner, name), _, saved in self._saved
+                if saved.nbytes <= _SMALL or not _same(owner._buffers[name], saved)
+            ]
+            self._learnt = True
 
     def restore(self) -> None:
         for (owner, name), buffer, saved in self._saved:
@@ -57,5 +56,5 @@ class ChangingBuffers:
                 yield (owner, name), buffer
 
 
-def _identity(buffer: torch.Tensor) -> tuple[int, int]:
-    return id(buffer), buffer._version
+def _same(now: torch.Tensor | None, before: torch.Tensor) -> bool:
+    return now is not None and torch.equal(now, before)
