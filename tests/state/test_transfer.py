@@ -79,7 +79,7 @@ def move(line: PerThread, receiver: Protected, donors: list[Protected]) -> int:
             if rank == 0:
                 results[0] = transfer.receive_state(receiver, list(range(1, len(donors) + 1)))
             else:
-                transfer.send_state(donors[rank - 1], 0, rank - 1, len(donors))
+                transfer.send_state(transfer.Outgoing(donors[rank - 1]), 0, rank - 1, len(donors))
         except Exception as error:
             results[rank] = error
 

@@ -185,6 +185,7 @@ def _policy(args: argparse.Namespace, world_size: int) -> Policy:
     return Policy(
         world_size=world_size,
         spares=_at_least("--spares", args.spares, 0),
+        donors_per_receiver=max(1, (os.cpu_count() or 1) // 2),  # a donor and its receiver keep one core busy each
         max_start_overs=restarts or default.max_start_overs,
         max_replacements=_at_least("--max-replacements", args.max_replacements, 0),
         max_deaths_per_step=_at_least("--max-deaths-per-step", args.max_deaths_per_step, 1),

@@ -66,7 +66,7 @@ class Connections:
     def broken(self) -> bool:
         """Has any peer gone, as far as the kernel knows? One system call."""
         ended = [descriptor for descriptor, event in self._poll.poll(0) if event & _BROKEN]
-        return any([self._matters(descriptor) for descriptor in ended])
+        return any(self._matters(descriptor) for descriptor in ended)
 
     def _matters(self, descriptor: int) -> bool:
         """Connections of a group that the script has destroyed are forgotten when they end."""

@@ -19,7 +19,9 @@ from torch._C._distributed_c10d import Store, TCPStore
 from understudy.errors import StepAbandoned
 
 _FIRST_PAUSE = 0.0005
-_LONGEST_PAUSE = 0.02
+_PAUSE = 0.002
+_PATIENCE = 0.5  # who has waited longer than this asks less often
+_LONG_PAUSE = 0.02
 
 _Answer = TypeVar("_Answer")
 
@@ -45,7 +47,8 @@ class InterruptibleStore(Store):
             return question(self._client)
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        deadline = time.monotonic() + (timeout or self._timeout).total_seconds()
+        start = time.monotonic()
+        deadline = start + (timeout or self._timeout).total_seconds()
         pause = _FIRST_PAUSE
         while not self.check(keys):
             if self._abandoned():
@@ -53,7 +56,7 @@ class InterruptibleStore(Store):
             if time.monotonic() > deadline:
                 raise dist.DistStoreError(f"{keys[0]} did not appear in the store in time")
             time.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
+            pause = min(pause * 1.5, _PAUSE if time.monotonic() < start + _PATIENCE else _LONG_PAUSE)
 
     def get(self, key: str) -> bytes:
         self.wait([key])

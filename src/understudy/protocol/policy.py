@@ -17,6 +17,7 @@ class Policy:
     stall_factor: float = 10.0  # --hang-factor: deadline = factor x the slowest recent step
     preparation_limit: float = 300.0  # --preparation-limit: a joiner's imports, setup and rehearsal
     forming_limit: float = 120.0  # --forming-limit: regroup and transfer
+    donors_per_receiver: int = 8  # more than one helps while one connection does not fill the way between them
     recovery_attempts: int = 20  # generations in a row without a resumed world until the job stops
     resend_every: float = 2.0  # a message that was not answered is sent again after this many seconds
     refill_delay: float = 1.0  # a new spare imports its modules after the world has found its pace again

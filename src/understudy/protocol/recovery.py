@@ -227,7 +227,7 @@ class Recovery:
             rank for rank, position in self.positions.items() if action_for(position, verdict.step) is Action.RECEIVE
         ]
         givers = [rank for rank in self.positions if rank not in set(receivers)]
-        donors = choose_donors(receivers, givers, self.twin_keys)
+        donors = choose_donors(receivers, givers, self.twin_keys, self.policy.donors_per_receiver)
         if isinstance(donors, NoDonor):
             return f"{self.reason}; no swap: {donors.reason}"
         members = self.roster.seated()

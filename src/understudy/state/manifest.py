@@ -98,11 +98,10 @@ class Protected:
         """Take over a received inventory. Parameters and known optimizer tensors were written in place already."""
         loose = [tensor for path, tensor in inventory.tensors.items() if path.startswith(f"{_OBJECT}/")]
         plain = unflatten(msgspec.msgpack.decode(inventory.plain, strict=False), loose)
-        for path, tensor in inventory.tensors.items():
+        parameters = {name: parameters_of(optimizer) for name, optimizer in self.optimizers.items()}
+        for path, value in (*inventory.tensors.items(), *plain["scalars"].items()):
             if path.startswith(f"{_OPTIMIZER}/"):
-                self._install_optimizer(path, tensor)
-        for path, value in plain["scalars"].items():
-            self._install_optimizer(path, value)
+                self._install_optimizer(path, value, parameters)
         for name, groups in plain["groups"].items():
             for group, options in zip(self.optimizers[name].param_groups, groups, strict=True):
                 group.update(options)
@@ -111,11 +110,10 @@ class Protected:
         if self.load is not None:
             self._load_bytes(self.load, inventory.tensors[f"{_FILE}/0"])
 
-    def _install_optimizer(self, path: str, value: Any) -> None:
+    def _install_optimizer(self, path: str, value: Any, parameters: dict[str, list[torch.Tensor]]) -> None:
         _, name, place, key = path.split("/", 3)
-        optimizer = self.optimizers[name]
-        parameter = parameters_of(optimizer)[int(place)]
-        state = optimizer.state[parameter]
+        parameter = parameters[name][int(place)]
+        state = self.optimizers[name].state[parameter]
         present = state.get(key)
         if isinstance(value, torch.Tensor):
             if isinstance(present, torch.Tensor) and local(present).data_ptr() == value.data_ptr():

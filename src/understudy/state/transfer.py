@@ -38,18 +38,39 @@ class _Share:
     large: list[list[str]]
 
 
-def send_state(protected: Protected, receiver: int, donor_place: int, donor_count: int) -> None:
+class Outgoing:
+    """What a donor will send. Taking digests is the slow part; a donor can do it while it waits for its receiver."""
+
+    def __init__(self, protected: Protected) -> None:
+        self.inventory = protected.inventory()
+        self._digests: dict[str, bytes] = {}
+
+    def take_digests(self) -> None:
+        for path, tensor in self.inventory.tensors.items():
+            if _size(tensor) >= SMALL:
+                self.digest(path)
+
+    def digest(self, path: str) -> bytes:
+        if path not in self._digests:
+            self._digests[path] = digest_one(self.inventory.tensors[path])
+        return self._digests[path]
+
+
+def send_state(outgoing: Outgoing, receiver: int, donor_place: int, donor_count: int) -> None:
     """Donor's side. `donor_place` is this rank's place in the list of donors."""
-    inventory = protected.inventory()
-    share = _share(inventory.tensors, donor_count)
+    tensors = outgoing.inventory.tensors
+    share = _share(tensors, donor_count)
+    works: list[dist.Work | None] = []
+    digests = bytearray()
     if donor_place == 0:
-        _send_contents(inventory, receiver)
+        _send_contents(outgoing.inventory, receiver)
+        small = _pack([tensors[path] for path in share.small])
+        works.append(dist.isend(small, receiver) if small.numel() else None)
+        digests += digest_one(small)
     mine = share.large[donor_place]
-    tensors = [inventory.tensors[path].contiguous() for path in mine]
-    if donor_place == 0:
-        tensors.insert(0, _pack([inventory.tensors[path] for path in share.small]))
-    works = [dist.isend(_as_bytes(tensor), receiver) for tensor in tensors if tensor.numel()]
-    digests = bytearray(b"".join(digest_one(tensor) for tensor in tensors))
+    works += [dist.isend(_as_bytes(tensors[path].contiguous()), receiver) for path in mine]
+    for path in mine:
+        digests += outgoing.digest(path)
     for work in works:
         _wait(work)
     if digests:

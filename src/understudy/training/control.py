@@ -8,9 +8,13 @@ it only writes down; the main thread reads it when it comes by.
 import os
 import select
 import socket
+import sys
 import threading
 from collections.abc import Callable
 
+import msgspec
+
+from understudy.errors import WireError
 from understudy.foundation.ids import Generation
 from understudy.wire import framing, messages
 
@@ -98,6 +102,15 @@ class ControlLine:
     # -- control thread -----------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
+        try:
+            self._listen_until_closed()
+        except (WireError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            # Who cannot be told of a new generation must not go on in the old one.
+            print(f"understudy: the agent sent something that cannot be read ({error}); ending", file=sys.stderr)
+            sys.stderr.flush()
+            os._exit(70)
+
+    def _listen_until_closed(self) -> None:
         while True:
             pending = self.abandoned > self.noticed
             ready, _, _ = select.select([self._socket], [], [], _INTERRUPT_EVERY if pending else None)

@@ -17,7 +17,7 @@ from understudy.groups.world import World
 from understudy.protocol.positions import Position
 from understudy.state.buffers import ChangingBuffers
 from understudy.state.manifest import Protected
-from understudy.state.transfer import receive_state, send_state
+from understudy.state.transfer import Outgoing, receive_state, send_state
 from understudy.training.control import ControlLine
 from understudy.training.fingerprint import fingerprint_of
 from understudy.training.record import StepLedger
@@ -50,6 +50,7 @@ class Member:
         self.failed = False  # the script has raised: this process is on its way out
         self.fenced: bool | None = None
         self._twin_key: str | None = None
+        self._outgoing: tuple[StepNumber, Outgoing] | None = None
         self._listeners: list[PhaseListener] = []
         control.when_abandoned(self._interrupt, self._answer_from_setup)
 
@@ -141,9 +142,17 @@ class Member:
                     twin_key=self.twin_key(),
                 )
             )
+            if position.holds is not None and not position.arrived and position.established:
+                self._get_ready_to_give(position.holds)
             plan = self.control.await_plan(self.generation)
             if plan is not None:
                 return plan
+
+    def _get_ready_to_give(self, holds: StepNumber) -> None:
+        """A joiner rehearses now, and we have nothing to do: take the digests of what we may have to send it."""
+        self.holds = holds
+        self._outgoing = (holds, Outgoing(self.protected))
+        self._outgoing[1].take_digests()
 
     def await_abandonment(self) -> bool:
         """Contact is lost: wait until the coordinator says that a new generation begins."""
@@ -166,11 +175,14 @@ class Member:
 
     def carry_out(self, plan: messages.Resume) -> None:
         """Regroup, give or take state, resume. A fault meanwhile: once more in the next generation."""
+        pause = 0.0  # trouble that comes again at once gets time to pass
         while True:
             trouble = self._try_to_carry_out(plan)
             if trouble is None:
                 return
             if not self.abandoned:
+                time.sleep(pause)
+                pause = min(2.0, 2 * pause + 0.05)
                 self.control.send(messages.RecoveryTrouble(generation=self.generation, why=trouble))
                 while not self.await_abandonment():
                     pass
@@ -205,8 +217,13 @@ class Member:
                 self.holds = StepNumber(plan.step)
                 self.ledger.inherited(self.protected, self.generation, plan.step - 1)
             elif self.world.rank in donors:
-                send_state(self.protected, receiver, donors.index(self.world.rank), len(donors))
+                send_state(self._give(plan.step), receiver, donors.index(self.world.rank), len(donors))
         return received
+
+    def _give(self, step: int) -> Outgoing:
+        """What was made ready, if it is the state that the plan asks for."""
+        holds, outgoing = self._outgoing or (None, None)
+        return outgoing if outgoing is not None and holds == step else Outgoing(self.protected)
 
     # -- end ---------------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,10 @@ import argparse
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -29,6 +31,10 @@ torch.set_num_threads(1)
 job = understudy.join(seed=11)
 if options.fail_at_setup and job.rank == 1:
     raise LookupError("the data set is not there")
+temporary: Any = dist.new_group(list(range(job.world_size)))  # a group that is gone when the loop begins
+dist.barrier(group=temporary)
+dist.destroy_process_group(temporary)
+del temporary
 model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.Linear(16, 8)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 average = {"loss": 1.0}
