@@ -1,5 +1,6 @@
 """State travels between threads that each have a real gloo group of their own."""
 
+import os
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,8 +13,9 @@ from torch import nn
 from torch._C._distributed_c10d import HashStore
 
 from understudy.errors import TransferError
-from understudy.state import transfer
+from understudy.state import contents, transfer
 from understudy.state.manifest import Protected
+from understudy.state.same_host import Landmark, Reader
 
 WIDE = 160  # one weight is larger than transfer.SMALL
 
@@ -53,6 +55,7 @@ def line(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Per
     """A world of one receiver (rank 0) and as many donors as the test asks for."""
     made = PerThread(1 + getattr(request, "param", 1))
     monkeypatch.setattr(transfer, "dist", made)
+    monkeypatch.setattr(contents, "dist", made)
     return made
 
 
@@ -69,7 +72,7 @@ def make(seed: int, steps: int, width: int = WIDE) -> Protected:
     return Protected(modules={"model": model}, optimizers={"optimizer": optimizer}, objects={"scheduler": scheduler})
 
 
-def move(line: PerThread, receiver: Protected, donors: list[Protected]) -> int:
+def move(line: PerThread, receiver: Protected, donors: list[Protected], read_memory: bool = False) -> int:
     """One transfer from all donors. Returns the number of bytes; errors come out here."""
     results: dict[int, Any] = {}
 
@@ -77,7 +80,7 @@ def move(line: PerThread, receiver: Protected, donors: list[Protected]) -> int:
         try:
             line.enter(rank)
             if rank == 0:
-                results[0] = transfer.receive_state(receiver, list(range(1, len(donors) + 1)))
+                results[0] = transfer.receive_state(receiver, list(range(1, len(donors) + 1)), read_memory)
             else:
                 transfer.send_state(transfer.Outgoing(donors[rank - 1]), 0, rank - 1, len(donors))
         except Exception as error:
@@ -152,4 +155,44 @@ def test_a_donor_of_another_shape_is_refused(line: PerThread) -> None:
 
 def test_an_unknown_type_of_tensor_is_refused() -> None:
     with pytest.raises(TransferError, match="unknown type"):
-        transfer._landing_place(transfer._Line("optimizer/o/0/m", "float31", (2,)), None)
+        contents.landing_place(contents.Line("optimizer/o/0/m", "float31", (2,), 0), None)
+
+
+@pytest.mark.parametrize("line", [1, 2], indirect=True)
+def test_on_the_same_host_large_tensors_are_read_from_memory(line: PerThread) -> None:
+    donors, joiner = [make(1, steps=3) for _ in range(line.size - 1)], make(2, steps=0)
+    received = move(line, joiner, donors, read_memory=True)
+    assert digests(joiner) == digests(donors[0])
+    small = sum(t.nbytes for t in donors[0].inventory().tensors.values() if t.nbytes < transfer.SMALL)
+    assert sum(line.sent) == small < received
+
+
+def test_damage_on_the_way_out_of_memory_is_detected(line: PerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Reader.read
+
+    def read_and_damage(self: Reader, address: int, into: torch.Tensor) -> None:
+        read(self, address, into)
+        if into.nbytes >= transfer.SMALL:
+            into.view(torch.uint8).reshape(-1)[7] ^= 1
+
+    monkeypatch.setattr(Reader, "read", read_and_damage)
+    with pytest.raises(TransferError, match="does not match its digest"):
+        move(line, make(2, steps=0), [make(1, steps=1)], read_memory=True)
+
+
+def test_where_memory_cannot_be_read_the_group_is_used(line: PerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("not permitted")
+
+    monkeypatch.setattr(Reader, "read", refuse)
+    donor, joiner = make(1, steps=2), make(2, steps=0)
+    received = move(line, joiner, [donor], read_memory=True)
+    assert digests(joiner) == digests(donor)
+    assert sum(line.sent) == received
+
+
+def test_memory_of_another_process_is_not_taken_for_the_donors() -> None:
+    mark = Landmark()
+    assert Reader(os.getpid()).works(mark.address, mark.content)
+    assert not Reader(os.getpid()).works(mark.address, b"something else!!")
+    assert not Reader(1 << 22).works(mark.address, mark.content)

@@ -1,33 +1,28 @@
 """Moves state from live twins into a joiner's own storage, over the regrouped default group.
 
-The first donor sends a table of contents and all small tensors in one buffer; large tensors are spread over all donors
-and go straight from storage to storage. Every donor sends the digests of what it sent, and the receiver checks them.
-A new fault breaks the connections, so that a blocked transfer raises at once; a receiver's state is torn until it ends.
+The first donor sends a table of contents and all small tensors in one buffer. Large tensors are read straight out of
+the first donor's memory where the receiver may do that (the same host), otherwise they are spread over all donors and
+go over the process group from storage to storage. Donors send the digests of what they hold, and the receiver checks
+what it got against them. A new fault breaks the connections, so that a blocked transfer raises at once; a receiver's
+state is torn until it ends.
 """
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import msgspec
 import torch
 import torch.distributed as dist
 
 from understudy.errors import TransferError
+from understudy.state.contents import Contents, landing_place, receive_contents, send_contents, write_back
 from understudy.state.digests import digest_one
 from understudy.state.manifest import Inventory, Protected
+from understudy.state.same_host import Landmark, Reader
 
 SMALL = 64 * 1024
-
-
-class _Line(msgspec.Struct, frozen=True, array_like=True):
-    path: str
-    dtype: str
-    shape: tuple[int, ...]
-
-
-class _Contents(msgspec.Struct, frozen=True):
-    lines: list[_Line]
-    plain: bytes
+_SEND, _READ, _DONE, _DAMAGED = 1, 2, 3, 4  # what a receiver tells its donors
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +38,7 @@ class Outgoing:
 
     def __init__(self, protected: Protected) -> None:
         self.inventory = protected.inventory()
+        self.landmark = Landmark()
         self._digests: dict[str, bytes] = {}
 
     def take_digests(self) -> None:
@@ -58,18 +54,31 @@ class Outgoing:
 
 def send_state(outgoing: Outgoing, receiver: int, donor_place: int, donor_count: int) -> None:
     """Donor's side. `donor_place` is this rank's place in the list of donors."""
+    first = donor_place == 0
+    if first:
+        send_contents(outgoing.inventory, outgoing.landmark, receiver)
+    if _hear(receiver) == _READ:
+        if not first:
+            return
+        _send_tensors(outgoing, receiver, _share(outgoing.inventory.tensors, 1), place=0, large_too=False)
+        if _hear(receiver) != _DONE:  # until then our memory must stay as it is
+            raise TransferError(f"what rank {receiver} read from this rank's memory does not match its digest")
+        return
+    _send_tensors(outgoing, receiver, _share(outgoing.inventory.tensors, donor_count), donor_place, large_too=True)
+
+
+def _send_tensors(outgoing: Outgoing, receiver: int, share: _Share, place: int, large_too: bool) -> None:
+    """The small ones in one piece from the first donor, this donor's large ones, and the digests of all of them."""
     tensors = outgoing.inventory.tensors
-    share = _share(tensors, donor_count)
     works: list[dist.Work | None] = []
     digests = bytearray()
-    if donor_place == 0:
-        _send_contents(outgoing.inventory, receiver)
+    if place == 0:
         small = _pack([tensors[path] for path in share.small])
         works.append(dist.isend(small, receiver) if small.numel() else None)
         digests += digest_one(small)
-    mine = share.large[donor_place]
-    works += [dist.isend(_as_bytes(tensors[path].contiguous()), receiver) for path in mine]
-    for path in mine:
+    if large_too:
+        works += [dist.isend(_as_bytes(tensors[path].contiguous()), receiver) for path in share.large[place]]
+    for path in share.large[place]:
         digests += outgoing.digest(path)
     for work in works:
         _wait(work)
@@ -77,71 +86,71 @@ def send_state(outgoing: Outgoing, receiver: int, donor_place: int, donor_count:
         dist.send(torch.frombuffer(digests, dtype=torch.uint8), receiver)
 
 
-def receive_state(protected: Protected, donors: Sequence[int]) -> int:
+def receive_state(protected: Protected, donors: Sequence[int], read_memory: bool = True) -> int:
     """Receiver's side: everything lands in the protected objects. Returns the number of bytes that came."""
-    contents = _receive_contents(donors[0])
+    contents = receive_contents(donors[0])
     own = protected.inventory().tensors
-    tensors = {line.path: _landing_place(line, own.get(line.path)) for line in contents.lines}
+    tensors = {line.path: landing_place(line, own.get(line.path)) for line in contents.lines}
+    reader = contents.reader() if read_memory else None
+    for donor in donors:
+        _tell(donor, _SEND if reader is None else _READ)
+    if reader is not None:
+        donors = donors[:1]
     share = _share(tensors, len(donors))
     small = torch.empty(sum(_size(tensors[path]) for path in share.small), dtype=torch.uint8)
+    if reader is None:
+        arrived = _receive_tensors(donors, tensors, share, small)
+    else:
+        arrived = _read_tensors(donors[0], reader, contents, tensors, share, small)
+    damaged = [str(donor) for donor, digests in zip(donors, arrived, strict=True) if not _matches(donor, digests)]
+    if reader is not None:
+        _tell(donors[0], _DAMAGED if damaged else _DONE)
+    if damaged:
+        raise TransferError(f"state from rank {', '.join(damaged)} does not match its digest")
+    _unpack(small, [tensors[path] for path in share.small])
+    write_back(own, tensors)
+    protected.install(Inventory(tensors, contents.plain))
+    return sum(_size(tensor) for tensor in tensors.values())
+
+
+def _receive_tensors(
+    donors: Sequence[int], tensors: dict[str, torch.Tensor], share: _Share, small: torch.Tensor
+) -> list[bytes]:
+    """Over the process group, from all donors at once. Returns the digests of what each one sent."""
     landing = [[tensors[path] for path in part] for part in share.large]
     landing[0].insert(0, small)
     coming = [
         [dist.irecv(_as_bytes(tensor), donor) if tensor.numel() else None for tensor in part]
         for donor, part in zip(donors, landing, strict=True)
     ]
-    arrived = [_digest_as_they_come(part, works) for part, works in zip(landing, coming, strict=True)]
-    damaged = [str(donor) for donor, digests in zip(donors, arrived, strict=True) if not _matches(donor, digests)]
-    if damaged:
-        raise TransferError(f"state from rank {', '.join(damaged)} does not match its digest")
-    _unpack(small, [tensors[path] for path in share.small])
-    _write_back(own, tensors)
-    protected.install(Inventory(tensors, contents.plain))
-    return sum(_size(tensor) for tensor in tensors.values())
+    return [_digest_as_they_come(part, works) for part, works in zip(landing, coming, strict=True)]
 
 
-# -- contents ----------------------------------------------------------------------------------------------------------
+def _read_tensors(
+    donor: int, reader: Reader, contents: Contents, tensors: dict[str, torch.Tensor], share: _Share, small: torch.Tensor
+) -> list[bytes]:
+    """Out of the donor's memory, on all cores: the others wait for us. Returns the digests."""
+    addresses = {line.path: line.address for line in contents.lines}
+
+    def read(path: str) -> bytes:
+        reader.read(addresses[path], tensors[path])
+        return digest_one(tensors[path])
+
+    coming = dist.irecv(small, donor) if small.numel() else None
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        digests = b"".join(threads.map(read, share.large[0]))
+    _wait(coming)
+    return [digest_one(small) + digests]
 
 
-def _send_contents(inventory: Inventory, receiver: int) -> None:
-    lines = [
-        _Line(path, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
-        for path, tensor in inventory.tensors.items()
-    ]
-    encoded = bytearray(msgspec.msgpack.encode(_Contents(lines, inventory.plain)))
-    dist.send(torch.tensor([len(encoded)]), receiver)
-    dist.send(torch.frombuffer(encoded, dtype=torch.uint8), receiver)
+def _tell(rank: int, word: int) -> None:
+    dist.send(torch.tensor([word], dtype=torch.uint8), rank)
 
 
-def _receive_contents(donor: int) -> _Contents:
-    length = torch.zeros(1, dtype=torch.int64)
-    dist.recv(length, donor)
-    encoded = torch.empty(int(length), dtype=torch.uint8)
-    dist.recv(encoded, donor)
-    return msgspec.msgpack.decode(bytes(encoded.numpy()), type=_Contents)
-
-
-def _landing_place(line: _Line, present: torch.Tensor | None) -> torch.Tensor:
-    """The receiver's own storage where it fits, else new memory."""
-    dtype = getattr(torch, line.dtype, None)
-    if not isinstance(dtype, torch.dtype):
-        raise TransferError(f"{line.path} has the unknown type {line.dtype}")
-    if present is not None and present.dtype == dtype and tuple(present.shape) == line.shape:
-        if present.is_contiguous() and present.device.type == "cpu":
-            return present
-    elif line.path.startswith("parameters/"):
-        shape = "absent" if present is None else f"{present.dtype} {tuple(present.shape)}"
-        raise TransferError(f"{line.path} is {shape} here but {dtype} {line.shape} at the donor")
-    return torch.empty(line.shape, dtype=dtype)
-
-
-def _write_back(own: dict[str, torch.Tensor], received: dict[str, torch.Tensor]) -> None:
-    """Copy what could not land in its own storage (another device or layout)."""
-    for path, tensor in received.items():
-        present = own.get(path)
-        if present is not None and present.shape == tensor.shape and present.data_ptr() != tensor.data_ptr():
-            present.copy_(tensor)
-            received[path] = present
+def _hear(rank: int) -> int:
+    word = torch.zeros(1, dtype=torch.uint8)
+    dist.recv(word, rank)
+    return int(word)
 
 
 def _digest_as_they_come(part: list[torch.Tensor], works: list[dist.Work | None]) -> bytes:

@@ -4,9 +4,11 @@ The same script runs under `understudy run` (protected), under torchrun, or unde
 services every step has a single attempt and nothing is recorded.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -144,6 +146,8 @@ class Job:
                 yield step
                 self._check_entered(step)
                 attempt = attempt + 1 if member.holds == number else 0
+                if member.joiner and step.committed:
+                    memory.use_normally()
         finally:
             self._current = None
             if sys.exc_info()[0] in (None, GeneratorExit):
@@ -156,14 +160,14 @@ class Job:
         member.phase("rehearse")
         member.engines.prepare_sandbox(member.world)
         self._current = step = RehearsalStep(member, self._prepare, self._fetch)
-        yield step
+        with _all_cores():  # the others wait, and what a rehearsal computes does not count
+            yield step
         self._check_entered(step)
         member.ledger.time("rehearsal", time.monotonic() - start)
         for optimizer in self._protected.optimizers.values():
             optimizer.zero_grad(set_to_none=True)
         member.in_steps = True
         member.join_world()
-        memory.use_normally()
 
     def _prepare(self, number: int) -> None:
         seed_all(derived_seed(self.seed, number, self.rank))
@@ -264,6 +268,16 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, ti
         device=device,
         member=member,
     )
+
+
+@contextmanager
+def _all_cores() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(threads, os.cpu_count() or 1))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _report_uncaught_errors(member: Member) -> None:

@@ -26,6 +26,9 @@ from understudy.wire import messages
 ABANDONMENT_LIMIT = 60.0
 """Seconds that a broken connection may wait for the coordinator's word before it counts as the script's own error."""
 
+_LIKELY_DONORS = 2
+"""The lowest living twin gives; so the two lowest get ready, and all others leave the processor to the joiner."""
+
 PhaseListener = Callable[[str, int], None]
 
 
@@ -51,6 +54,7 @@ class Member:
         self.fenced: bool | None = None
         self._twin_key: str | None = None
         self._outgoing: tuple[StepNumber, Outgoing] | None = None
+        self._likely_donor = False
         self._listeners: list[PhaseListener] = []
         control.when_abandoned(self._interrupt, self._answer_from_setup)
 
@@ -116,6 +120,8 @@ class Member:
         if self.fenced is None:
             keys = self.world.store.multi_get([self._twin_path(rank) for rank in range(self.world.size)])
             self.fenced = len(set(keys)) > 1
+            lower_twins = keys[: self.world.rank].count(keys[self.world.rank])
+            self._likely_donor = lower_twins < _LIKELY_DONORS
 
     def twin_key(self) -> str:
         if self._twin_key is None:
@@ -142,7 +148,7 @@ class Member:
                     twin_key=self.twin_key(),
                 )
             )
-            if position.holds is not None and not position.arrived and position.established:
+            if position.holds is not None and not position.arrived and self._likely_donor:
                 self._get_ready_to_give(position.holds)
             plan = self.control.await_plan(self.generation)
             if plan is not None:

@@ -1,0 +1,94 @@
+"""The table of contents that comes before a transfer: what the donor holds, and where the receiver puts it."""
+
+import os
+
+import msgspec
+import torch
+import torch.distributed as dist
+
+from understudy.errors import TransferError
+from understudy.state.manifest import Inventory
+from understudy.state.same_host import Landmark, Reader, host_identity
+
+
+class Line(msgspec.Struct, frozen=True, array_like=True):
+    """One tensor. `address`: where it is in the donor's memory, 0 if it cannot be read there."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    address: int
+
+
+class Contents(msgspec.Struct, frozen=True, kw_only=True):
+    """`host`, `pid`, `landmark`: how to find the donor's memory, and how to know that it is the right one."""
+
+    lines: list[Line]
+    plain: bytes
+    host: str
+    pid: int
+    landmark: bytes
+    landmark_address: int
+
+    def reader(self) -> Reader | None:
+        """A way into the donor's memory, if this host and this system have one."""
+        if not self.host or self.host != host_identity():
+            return None
+        reader = Reader(self.pid)
+        return reader if reader.works(self.landmark_address, self.landmark) else None
+
+
+def _address(tensor: torch.Tensor) -> int:
+    if tensor.numel() == 0:
+        return 1  # nothing will be read
+    return tensor.data_ptr() if tensor.device.type == "cpu" and tensor.is_contiguous() else 0
+
+
+def send_contents(inventory: Inventory, landmark: Landmark, receiver: int) -> None:
+    lines = [
+        Line(path, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), _address(tensor))
+        for path, tensor in inventory.tensors.items()
+    ]
+    readable = all(line.address for line in lines)
+    contents = Contents(
+        lines=lines,
+        plain=inventory.plain,
+        host=host_identity() if readable else "",
+        pid=os.getpid(),
+        landmark=landmark.content,
+        landmark_address=landmark.address,
+    )
+    encoded = bytearray(msgspec.msgpack.encode(contents))
+    dist.send(torch.tensor([len(encoded)]), receiver)
+    dist.send(torch.frombuffer(encoded, dtype=torch.uint8), receiver)
+
+
+def receive_contents(donor: int) -> Contents:
+    length = torch.zeros(1, dtype=torch.int64)
+    dist.recv(length, donor)
+    encoded = torch.empty(int(length), dtype=torch.uint8)
+    dist.recv(encoded, donor)
+    return msgspec.msgpack.decode(bytes(encoded.numpy()), type=Contents)
+
+
+def landing_place(line: Line, present: torch.Tensor | None) -> torch.Tensor:
+    """The receiver's own storage where it fits, else new memory."""
+    dtype = getattr(torch, line.dtype, None)
+    if not isinstance(dtype, torch.dtype):
+        raise TransferError(f"{line.path} has the unknown type {line.dtype}")
+    if present is not None and present.dtype == dtype and tuple(present.shape) == line.shape:
+        if present.is_contiguous() and present.device.type == "cpu":
+            return present
+    elif line.path.startswith("parameters/"):
+        shape = "absent" if present is None else f"{present.dtype} {tuple(present.shape)}"
+        raise TransferError(f"{line.path} is {shape} here but {dtype} {line.shape} at the donor")
+    return torch.empty(line.shape, dtype=dtype)
+
+
+def write_back(own: dict[str, torch.Tensor], received: dict[str, torch.Tensor]) -> None:
+    """Copy what could not land in its own storage (another device or layout)."""
+    for path, tensor in received.items():
+        present = own.get(path)
+        if present is not None and present.shape == tensor.shape and present.data_ptr() != tensor.data_ptr():
+            present.copy_(tensor)
+            received[path] = present
