@@ -61,8 +61,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--faults", type=Path, help="a schedule, see understudy.faults.catalogue")
     parser.add_argument("--proofs", type=Path, help="where faults leave their proofs")
     parser.add_argument("--times", type=Path, help="rank 0 writes when it committed each step, and its CPU time then")
-    parser.add_argument("--go", type=Path, help="wait, after --go-after steps, until this file exists")
-    parser.add_argument("--go-after", type=int, default=5)
+    parser.add_argument("--turns", type=Path, help="take turns with another job; the baton files are in this folder")
+    parser.add_argument("--second", action="store_true", help="the other job has the first turn")
+    parser.add_argument("--turn-length", type=int, default=10, help="steps per turn")
     return parser.parse_args()
 
 
@@ -88,11 +89,21 @@ def distribute(bare: nn.Sequential, options: argparse.Namespace) -> tuple[nn.Mod
     return model, torch.optim.AdamW(groups, lr=1e-3, fused=options.fast)
 
 
-def wait_for(go: Path) -> None:
-    """Show that we wait, and wait."""
-    go.with_suffix(".waiting").touch()
-    while not go.exists():
-        time.sleep(0.02)
+def take_turns(options: argparse.Namespace, step: int, rank: int) -> None:
+    """Called after each step. At the end of a turn, pass the baton on and sleep until it comes back.
+
+    The first turn is run without it and shows that we are ready. Even batons are for one job, odd ones for the other.
+    """
+    if (step + 1) % options.turn_length:
+        return
+    turn = (step + 1) // options.turn_length
+    if rank == 0 and turn == 1:
+        (options.turns / f"ready.{int(options.second)}").touch()
+    elif rank == 0:
+        (options.turns / f"baton.{2 * (turn - 2) + options.second + 1}").touch()
+    mine = options.turns / f"baton.{2 * (turn - 1) + options.second}"
+    while step + 1 < options.steps and not mine.exists():
+        time.sleep(0.05)
 
 
 def main() -> None:
@@ -124,8 +135,8 @@ def main() -> None:
             times["cpu"].append(time.process_time())
             if options.pause:
                 time.sleep(options.pause)
-            if options.go and step.number == options.go_after:
-                wait_for(options.go)
+            if options.turns:
+                take_turns(options, step.number, job.rank)
     if options.times and job.rank == 0:
         options.times.write_text(json.dumps(times))
     # Taking torch's modules apart takes longer than most of these runs; nothing below is of use to a test.

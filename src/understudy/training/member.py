@@ -156,7 +156,6 @@ class Member:
 
     def _get_ready_to_give(self, holds: StepNumber) -> None:
         """A joiner rehearses now, and we have nothing to do: take the digests of what we may have to send it."""
-        self.holds = holds
         self._outgoing = (holds, Outgoing(self.protected))
         self._outgoing[1].take_digests()
 
@@ -208,6 +207,7 @@ class Member:
                 received = self._transfer(plan)
         except (RuntimeError, OSError, UnderstudyError, StepAbandoned) as error:
             return f"{type(error).__name__}: {error}"
+        self._outgoing = None
         self.phase("resume")
         if self.abandoned:
             return "a new generation was opened"

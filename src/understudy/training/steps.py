@@ -88,6 +88,7 @@ class ProtectedStep(Step):
         self._member = member
         self._passed = False
         self._stepped: set[int] = set()
+        self._ended = False  # the body has run to its end
         self._plan: messages.Resume | None = None
 
     def __enter__(self) -> "Step":
@@ -156,6 +157,7 @@ class ProtectedStep(Step):
     def _complete(self) -> None:
         """The body has run to its end: commit, and then carry out what the fence left pending."""
         self.before_optimizer()  # a body without an optimizer step still commits in step with the others
+        self._ended = True
         if not self._member.established or self._member.fenced is None:
             self._member.establish()
         self._commit()
@@ -177,7 +179,7 @@ class ProtectedStep(Step):
         member = self._member
         before_plan: Callable[[], None] = lambda: None  # noqa: E731
         if self._passed and not self.committed:
-            if len(self._stepped) == len(member.protected.optimizers):
+            if self._ended or len(self._stepped) == len(member.protected.optimizers):
                 member.holds = StepNumber(self.number + 1)  # applied; only the rest of the body is missing
                 before_plan = self._commit
             else:
