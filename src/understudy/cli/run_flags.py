@@ -42,6 +42,11 @@ class RunRequest:
     remarks: tuple[str, ...]  # flags that were accepted and have no effect
 
 
+# Looking at the progress pages costs a little of a core that the ranks could use.
+_LOOKS_AT_MOST_EVERY = 0.5
+_LOOKS_PER_DEADLINE = 20
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_torchrun_flags(parser)
     _add_own_flags(parser)
@@ -136,6 +141,7 @@ def read_request(args: argparse.Namespace, environment: Mapping[str, str], run_d
             store_command=STORE_COMMAND,
             digest_every=_at_least("--digest-every", args.digest_every, 0),
             grace=5.0 if args.shutdown_timeout is None else float(args.shutdown_timeout),
+            look_every=min(_LOOKS_AT_MOST_EVERY, args.hang_floor / _LOOKS_PER_DEADLINE),
         ),
         policy=policy,
         outside_floor=args.hang_floor_outside,
