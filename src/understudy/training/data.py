@@ -35,6 +35,7 @@ class Batches:
     ) -> None:
         self._dataset, self._batch_size, self._seed = dataset, batch_size, seed
         self._shuffle, self._collate = shuffle, collate
+        self._last: tuple[tuple[int, int, int], list[int]] = ((-1, -1, -1), [])
         self._order: tuple[int, torch.Tensor] = (-1, torch.empty(0, dtype=torch.int64))
 
     def sample_ids(self, step: int, rank: int, world_size: int) -> Sequence[int]:
@@ -46,10 +47,12 @@ class Batches:
                 f"the dataset has {size} samples, fewer than the {per_round} of one step "
                 f"(batch size {self._batch_size} x {world_size} ranks)"
             )
-        epoch, place = divmod(step, rounds)
-        start = place * per_round + rank * self._batch_size
-        ids: list[int] = self._epoch_order(epoch, size)[start : start + self._batch_size].tolist()
-        return ids
+        if self._last[0] != (step, rank, world_size):  # asked for twice per step: for the batch and for the ledger
+            epoch, place = divmod(step, rounds)
+            start = place * per_round + rank * self._batch_size
+            ids = self._epoch_order(epoch, size)[start : start + self._batch_size].tolist()
+            self._last = ((step, rank, world_size), ids)
+        return self._last[1]
 
     def batch(self, step: int, rank: int, world_size: int) -> Any:
         return self._collate([self._dataset[i] for i in self.sample_ids(step, rank, world_size)])
