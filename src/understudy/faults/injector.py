@@ -72,6 +72,7 @@ class Injector:
         for fault in self._faults:
             if fault.place == phase and fault.rank == self._job.rank and fault.joiner == self._joined:
                 self._fire(fault)
+        self._joined = self._joined and phase != Place.RESUME  # from now on it is a survivor like the others
 
     # -- firing -------------------------------------------------------------------------------------------------------
 

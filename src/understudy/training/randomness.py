@@ -20,7 +20,7 @@ def seed_all(value: int) -> None:
     which that device is initialised. That costs a millisecond per step and never ends.
     """
     torch.default_generator.manual_seed(value)
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(value)
     random.seed(value)
     np.random.seed(value % (1 << 32))
