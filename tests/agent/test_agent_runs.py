@@ -118,7 +118,7 @@ def test_an_idle_spare_that_dies_is_refilled(tmp_path: Path) -> None:
         wait_until(lambda: job.err.count(READY) == 2, "the next spare to be warm")
         until.touch()
         assert job.wait() == 0
-        refill, *_ = [record for record in job.decisions() if record.get("kind") == "refill"]
+        (refill,) = [record for record in job.decisions() if record.get("kind") == "refill"]
         assert refill["member"] == "m-3" and "m-2 was lost" in refill["reason"]
 
 

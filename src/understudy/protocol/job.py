@@ -159,6 +159,8 @@ class JobMachine:
     def _on_spare_lost(self, at: float, member: Member, was_warm: bool, cause: Cause) -> list[Command]:
         self.pool.on_spare_lost(was_warm)
         reason = f"spare {member.id} was lost: {cause.detail}"
+        if self.released:
+            return []  # the job is at its end and needs no spare any more
         if self.stage is Stage.TRAINING or self.stage is Stage.FOUNDING:
             return self.pool.refill(at, self.generation, reason=reason)
         return []
