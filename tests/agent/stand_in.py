@@ -60,6 +60,10 @@ class StandIn:
             self.page.show(0, -1, Place.PARKED)
             self.say(messages.Parked())
             word = self.listen(None)
+            while isinstance(
+                word, messages.KeepWarm
+            ):  # a warm spare is told how much memory to keep; nothing to do here
+                word = self.listen(None)
         assert isinstance(word, messages.Assign)
         self.rank, self.generation = word.rank, word.generation
         print(f"rank {self.rank} {self.args.say}", flush=True)

@@ -96,23 +96,22 @@ def test_many_seeds_hold() -> None:
     assert total.endings["succeeded"] > 110
 
 
-@pytest.mark.parametrize("seed", [1133, 1901])
+@pytest.mark.parametrize("seed", [1133, 1275, 2550])
 def test_a_late_word_from_a_joiner_does_not_throw_commits_away(seed: int) -> None:
     """Once the report of a spare that did not know its rank yet made the world start over (a violation is raised)."""
-    assert play(seed).kind in ("succeeded", "no live twin")
+    assert play(seed).kind == "succeeded"
 
 
 def test_the_planted_bug_is_found_and_its_story_told() -> None:
-    violation = found_by_simulation(200)
-    assert violation is not None
+    assert found_by_simulation(range(200)) is not None
+    violation = found_by_simulation([82])  # the first seed in which it loses a commit, not only stops needlessly
     told = str(violation)
-    # the wrong verdict shows either as a lost commit or as a needless stop, whichever the seed meets first
-    assert "already committed" in told or "every shard is held by a living member" in told
-    assert "repeat with" in told and "MemberLost" in told
+    assert "already committed" in told
+    assert "repeat with" in told and "MemberLost" in told and "ResumeAt" in told
 
 
 def test_the_planted_bug_is_gone_afterwards() -> None:
-    found_by_simulation(1)
+    found_by_simulation(range(1))
     assert play(27).kind
 
 

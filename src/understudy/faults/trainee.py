@@ -103,7 +103,7 @@ def take_turns(options: argparse.Namespace, step: int, rank: int) -> None:
         (options.turns / f"baton.{2 * (turn - 2) + options.second + 1}").touch()
     mine = options.turns / f"baton.{2 * (turn - 1) + options.second}"
     while step + 1 < options.steps and not mine.exists():
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 def main() -> None:

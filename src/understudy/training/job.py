@@ -22,6 +22,7 @@ from understudy.errors import ProtectError, UsageError
 from understudy.foundation.ids import Generation, Rank
 from understudy.foundation.settings import PlainSettings, WorkerSettings, publish_rank
 from understudy.groups.engines import Engines
+from understudy.groups.fence import Fences
 from understudy.groups.store import InterruptibleStore
 from understudy.groups.world import World
 from understudy.state.buffers import ChangingBuffers
@@ -252,7 +253,8 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, ti
     ledger = StepLedger(
         settings.run_dir, settings.member, assignment.rank, assignment.world_size, settings.digest_every
     )
-    member = Member(control=control, world=world, progress=progress, ledger=ledger, joiner=joiner)
+    fences = Fences(os.path.dirname(settings.progress_file), assignment.rank, assignment.world_size)
+    member = Member(control=control, world=world, fences=fences, progress=progress, ledger=ledger, joiner=joiner)
     holder.append(member)
     if joiner:
         world.enter_sandbox()

@@ -13,6 +13,7 @@ from understudy.detection.progress import Place, ProgressWriter
 from understudy.errors import StepAbandoned, UnderstudyError
 from understudy.foundation.ids import Generation, StepNumber
 from understudy.groups.engines import Engines
+from understudy.groups.fence import Fences
 from understudy.groups.world import World
 from understudy.protocol.positions import Position
 from understudy.state.buffers import ChangingBuffers
@@ -36,11 +37,19 @@ class Member:
     """`holds`: the number of committed steps in this member's state, None while it has none."""
 
     def __init__(
-        self, *, control: ControlLine, world: World, progress: ProgressWriter, ledger: StepLedger, joiner: bool
+        self,
+        *,
+        control: ControlLine,
+        world: World,
+        fences: Fences,
+        progress: ProgressWriter,
+        ledger: StepLedger,
+        joiner: bool,
     ) -> None:
         assignment = control.assignment
         assert assignment is not None
         self.control, self.world, self.ledger, self._progress = control, world, ledger, progress
+        self.fences = fences
         self.joiner = joiner
         self.protected = Protected()
         self.engines = Engines(())

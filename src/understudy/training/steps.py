@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from understudy.detection.progress import Place
 from understudy.errors import StepAbandoned
@@ -107,7 +106,7 @@ class ProtectedStep(Step):
             raise StepAbandoned(f"step {self.number} is abandoned at its fence")
         if member.fenced:
             try:
-                dist.barrier()
+                member.fences.of(member.generation).meet(StepNumber(self.number), member.lost_contact)
             except RuntimeError:
                 self._wait_at_fence()
         self._passed = True

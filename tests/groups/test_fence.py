@@ -1,0 +1,92 @@
+"""The promise of every fence: nobody passes before all have arrived, and a lost rank ends the wait."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
+
+from understudy.foundation.ids import Generation, StepNumber
+from understudy.groups.fence import Fences, GroupFence, SharedFence
+
+pytestmark = pytest.mark.processes
+
+RANKS, STEPS = 3, 300
+_fork = multiprocessing.get_context("fork")
+
+
+def _meet_often(kind: str, folder: Path, rank: int, steps: Any, wrong: Any) -> None:
+    fence: SharedFence | GroupFence
+    if kind == "group":
+        store = FileStore(str(folder / "store"), RANKS)
+        dist.init_process_group("gloo", rank=rank, world_size=RANKS, store=store)
+        fence = GroupFence()
+    else:
+        fence = SharedFence(str(folder), Generation(1), rank, RANKS)
+    for step in range(STEPS):
+        if step % RANKS == rank:
+            time.sleep(0.001)  # each is the last one now and then
+        steps[rank] = step
+        fence.meet(StepNumber(step), lambda: False)
+        if min(steps) < step:
+            wrong.value += 1
+    os._exit(0)
+
+
+@pytest.mark.parametrize("kind", ["shared", "group"])
+def test_nobody_passes_before_all_have_arrived(kind: str, tmp_path: Path) -> None:
+    steps, wrong = _fork.Array("q", RANKS, lock=False), _fork.Value("q", 0)
+    processes = [_fork.Process(target=_meet_often, args=(kind, tmp_path, r, steps, wrong)) for r in range(RANKS)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        if process.is_alive():
+            process.kill()
+    assert [process.exitcode for process in processes] == [0] * RANKS
+    assert wrong.value == 0 and list(steps) == [STEPS - 1] * RANKS
+
+
+def test_a_rank_that_is_killed_at_the_fence_of_the_others_ends_their_wait(tmp_path: Path) -> None:
+    lost = _fork.Event()
+
+    def wait_in_vain(rank: int) -> None:
+        try:
+            SharedFence(str(tmp_path), Generation(1), rank, RANKS).meet(StepNumber(0), lost.is_set)
+        except RuntimeError as error:
+            os._exit(7 if "fence of step 0" in str(error) else 1)
+        os._exit(0)
+
+    waiting = [_fork.Process(target=wait_in_vain, args=(rank,)) for rank in range(2)]
+    absent = _fork.Process(target=signal.pause)  # rank 2, which never arrives
+    for process in (*waiting, absent):
+        process.start()
+    os.kill(absent.pid or 0, signal.SIGKILL)
+    absent.join(20)
+    assert all(process.is_alive() for process in waiting)
+    lost.set()
+    for process in waiting:
+        process.join(20)
+    assert [process.exitcode for process in waiting] == [7, 7]
+
+
+def test_generations_have_pages_of_their_own(tmp_path: Path) -> None:
+    mine, other = Fences(str(tmp_path), 0, 2), Fences(str(tmp_path), 1, 2)
+    old = other.of(Generation(1))
+    with pytest.raises(RuntimeError):
+        old.meet(StepNumber(5), lambda: True)  # an old member that has arrived, late
+    with pytest.raises(RuntimeError):
+        mine.of(Generation(2)).meet(StepNumber(5), lambda: True)
+    assert mine.of(Generation(2)) is mine.of(Generation(2))
+    done = threading.Thread(target=lambda: mine.of(Generation(2)).meet(StepNumber(5), lambda: False))
+    done.start()
+    other.of(Generation(2)).meet(StepNumber(5), lambda: False)
+    done.join(20)
+    assert not done.is_alive()
+    assert [file.name for file in tmp_path.iterdir()] == ["fence-2"]
