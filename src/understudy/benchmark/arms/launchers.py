@@ -1,0 +1,62 @@
+"""The arms that are started by a launcher for all ranks: torchrun (bare, restart) and `understudy run`."""
+
+import sys
+
+from understudy.benchmark.arms.arm import Arm, Command, Place
+from understudy.benchmark.scenario import Scenario
+
+_WORKERS = "understudy.benchmark.workers"
+_OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
+
+def _torchrun(scenario: Scenario, *flags: str) -> tuple[str, ...]:
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+    return (*launcher, "--nproc-per-node", str(scenario.work.ranks), *flags)
+
+
+def _bare(scenario: Scenario, place: Place) -> Command:
+    arguments = (*_torchrun(scenario), "-m", f"{_WORKERS}.bare", *place.worker_arguments)
+    return Command(arguments=arguments)
+
+
+def _restart(scenario: Scenario, place: Place) -> Command:
+    flags = ("--max-restarts", "100", "--monitor-interval", "0.1")
+    arguments = (*_torchrun(scenario, *flags), "-m", f"{_WORKERS}.restart", *place.worker_arguments)
+    return Command(arguments=arguments, environment=_OWN_STORE)
+
+
+def _understudy(scenario: Scenario, place: Place) -> Command:
+    run = (sys.executable, "-m", "understudy", "run", "--nproc-per-node", str(scenario.work.ranks))
+    flags = ("--spares", str(scenario.spares), "--run-dir", str(place.folder / "understudy"), "--hang-floor", "2.0")
+    return Command(arguments=(*run, *flags, "-m", f"{_WORKERS}.understudy", *place.worker_arguments))
+
+
+BARE = Arm(
+    name="bare",
+    title="torchrun, no protection and no faults: the limit",
+    settings={},
+    command=_bare,
+    survives_faults=False,
+)
+RESTART = Arm(
+    name="restart",
+    title="torchrun --max-restarts with torch.distributed.checkpoint",
+    settings={
+        "--max-restarts 100": "more than there are faults",
+        "--monitor-interval 0.1": "the default; a death is seen within 0.1 s",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1": "without it some restarts hang on stale addresses in the agent's store",
+        "asynchronous saves (dcp.async_save)": "saving costs the training loop only the copy",
+        "group timeout 10 s": "the default of 30 min would make a hang cost 30 min; steps take a fraction of a second",
+        "data position from the step": "no sample is lost or repeated after a restart, the best case for this arm",
+    },
+    command=_restart,
+)
+UNDERSTUDY = Arm(
+    name="understudy",
+    title="understudy run with a warm spare",
+    settings={
+        "--spares (scenario)": "idle processes that hold no rank until they are needed",
+        "--hang-floor 2.0": "a rank without progress for 2 s counts as hung (the default is made for long steps)",
+    },
+    command=_understudy,
+)

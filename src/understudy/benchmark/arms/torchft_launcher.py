@@ -1,0 +1,201 @@
+"""Starts a lighthouse and every replica group of the torchft arms, and starts a group again as soon as it dies.
+
+torchft itself leaves this to whatever runs its processes (its examples use torchrun or torchX per group). One program
+for all groups does the same with less: one process per group, and a death is seen within 50 ms. It ends with 0 when
+every group has ended with 0. The lighthouse listens on a free port of this machine.
+
+When the first group has finished, the others get `--finish-grace` seconds, and then the end of the job: they are
+killed and started again, find the final weights and finish. So a group that hangs for good does not make the run fail
+when the rest of the training went on without it.
+
+`python -m understudy.benchmark.arms.torchft_launcher --scenario FILE --folder FOLDER [options] -- [worker options]`
+"""
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from understudy.benchmark.recording import Board
+from understudy.benchmark.scenario import Scenario
+from understudy.detection.process_state import is_stopped, process_state
+
+_POLL = 0.05
+_MANY_STARTS = 100
+_LIGHTHOUSE_PATIENCE = 60.0
+
+
+@dataclass(slots=True)
+class Group:
+    """One replica group: its present process and what the watchdog knows of it."""
+
+    number: int
+    process: subprocess.Popen[bytes]
+    started_at: float
+    runs_at: float  # when it was last seen not stopped
+    starts: int = 1
+    step: int = -1
+    stepped_at: float = 0.0  # when its last step was seen
+
+    @property
+    def finished(self) -> bool:
+        return self.process.poll() == 0
+
+
+class Lighthouse:
+    def __init__(self, options: argparse.Namespace) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._place: tuple[str, int] = probe.getsockname()
+        program = Path(sysconfig.get_path("scripts")) / "torchft_lighthouse"
+        flags = ["--bind", "{}:{}".format(*self._place)]
+        for name in ("min_replicas", "quorum_tick_ms", "join_timeout_ms", "heartbeat_timeout_ms"):
+            flags += [f"--{name}", str(getattr(options, name))]
+        self.process = subprocess.Popen([str(program), *flags])
+
+    @property
+    def address(self) -> str:
+        return "http://{}:{}".format(*self._place)
+
+    def wait_until_it_listens(self) -> None:
+        deadline = time.monotonic() + _LIGHTHOUSE_PATIENCE
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                socket.create_connection(self._place, timeout=1).close()
+                return
+            except OSError:
+                time.sleep(_POLL)
+        raise SystemExit("the lighthouse does not listen")
+
+
+class Launcher:
+    def __init__(self, options: argparse.Namespace, ranks: int) -> None:
+        self._options, self._ranks = options, ranks
+        self._board = Board(options.folder, ranks)
+        self._lighthouse = Lighthouse(options)
+        self._groups: list[Group] = []
+        self._first_finish: float | None = None
+
+    def run(self) -> None:
+        try:
+            self._lighthouse.wait_until_it_listens()
+            for number in range(self._options.groups):
+                now = time.monotonic()
+                self._groups.append(Group(number, self._start(number), started_at=now, runs_at=now))
+            while not all(group.finished for group in self._groups):
+                self._look(time.monotonic())
+                time.sleep(_POLL)
+        finally:
+            self._end()
+
+    def _look(self, now: float) -> None:
+        if self._lighthouse.process.poll() is not None:
+            raise SystemExit("the lighthouse has died")
+        self._observe(now)
+        for group in self._groups:
+            code = group.process.poll()
+            if code is None:
+                if reason := self._reason_to_kill(group, now):
+                    _say(f"group {group.number} (process {group.process.pid}) is killed: {reason}")
+                    group.process.kill()
+                    group.process.wait()
+                    self._start_again(group, now)
+            elif code != 0:
+                _say(f"group {group.number} (process {group.process.pid}) has died with {code}")
+                self._start_again(group, now)
+            elif self._first_finish is None:
+                self._first_finish = now
+
+    def _observe(self, now: float) -> None:
+        """A group is found on the board by its process, because with spares its slot changes."""
+        steps: dict[int, int] = {}
+        for pid, step in (self._board.look(rank) for rank in range(self._ranks)):
+            steps[pid] = max(step, steps.get(pid, -1))
+        for group in self._groups:
+            step = steps.get(group.process.pid, -1)
+            if step != group.step:  # also to -1: a spare again
+                group.step, group.stepped_at = step, now
+            if not is_stopped(process_state(group.process.pid)):
+                group.runs_at = now
+
+    def _reason_to_kill(self, group: Group, now: float) -> str:
+        """A stopped process holds up all others, so for that the others need not move. A group that holds no slot or
+        has no step yet is starting, healing or a spare, and only has to run."""
+        over = self._first_finish
+        if over is not None and now - max(over, group.started_at) > self._options.finish_grace:
+            return "the training is over"
+        patience = self._options.watchdog
+        if patience is None:
+            return ""
+        if now - group.runs_at > patience:
+            return f"stopped for {patience} s"
+        ahead = [other.stepped_at for other in self._groups if other.step > group.step]
+        if group.step >= 0 and ahead and max(ahead) - group.stepped_at > patience:
+            return f"no step for {patience} s while others have made steps"
+        return ""
+
+    def _start_again(self, group: Group, now: float) -> None:
+        if group.starts == _MANY_STARTS:
+            raise SystemExit(f"group {group.number} has died {_MANY_STARTS} times")
+        group.process = self._start(group.number)
+        group.starts += 1
+        group.step, group.stepped_at, group.started_at, group.runs_at = -1, 0.0, now, now
+
+    def _start(self, number: int) -> subprocess.Popen[bytes]:
+        options = self._options
+        worker = [sys.executable, "-m", "understudy.benchmark.workers.torchft"]
+        told = ["--scenario", str(options.scenario), "--folder", str(options.folder)]
+        own = ["--group", str(number), "--groups", str(options.groups), *options.worker]
+        environment = {**os.environ, "TORCHFT_LIGHTHOUSE": self._lighthouse.address}
+        return subprocess.Popen([*worker, *told, *own], env=environment)
+
+    def _end(self) -> None:
+        for process in (*(group.process for group in self._groups), self._lighthouse.process):
+            if process.poll() is None:
+                process.kill()  # not SIGTERM: a stopped process would not hear it
+            process.wait()
+
+
+def _say(text: str) -> None:
+    print(f"torchft_launcher [{time.monotonic():.3f}]: {text}", flush=True)
+
+
+def _options() -> argparse.Namespace:
+    """The defaults of the lighthouse are those of the command in torchft's README."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--scenario", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--groups", type=int, required=True, help="replica groups, spares included")
+    parser.add_argument("--min-replicas", type=int, default=1)
+    parser.add_argument("--quorum-tick-ms", type=int, default=100)
+    parser.add_argument("--join-timeout-ms", type=int, default=10000)
+    parser.add_argument("--heartbeat-timeout-ms", type=int, default=5000)
+    parser.add_argument("--watchdog", type=float, help="seconds after which a group that hangs is killed")
+    parser.add_argument("--finish-grace", type=float, default=10.0, help="seconds for the rest when one has finished")
+    parser.add_argument("worker", nargs="*", help="after `--`: for every worker")
+    return parser.parse_args()
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGINT, _leave)
+    options = _options()
+    scenario = msgspec.json.decode(options.scenario.read_bytes(), type=Scenario)
+    Launcher(options, scenario.work.ranks).run()
+
+
+if __name__ == "__main__":
+    main()

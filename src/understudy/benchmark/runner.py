@@ -1,0 +1,211 @@
+"""Runs a scenario: every repetition visits all arms, each in its turn, on a machine that is as quiet as can be had.
+
+Interrupted campaigns go on where they stopped: a run that has its result file is not run again.
+"""
+
+import importlib.metadata
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from understudy.benchmark import evaluation
+from understudy.benchmark.arms import ARMS
+from understudy.benchmark.arms.arm import Arm, Place
+from understudy.benchmark.processes import MarkedRun, wait_until_quiet
+from understudy.benchmark.recording import Board
+from understudy.benchmark.results import Campaign, RunResult
+from understudy.benchmark.scenario import Scenario
+from understudy.benchmark.striking import Striker
+from understudy.errors import UsageError
+
+_LOOK_EVERY = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One run of one arm."""
+
+    arm: str
+    repetition: int
+    faulty: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.repetition:02d}-{'faults' if self.faulty else 'steady'}-{self.arm}"
+
+
+def turns(scenario: Scenario, arms: list[str]) -> list[Turn]:
+    """All runs, interleaved; who comes first changes from one repetition to the next."""
+    order: list[Turn] = []
+    for repetition in range(scenario.repetitions):
+        first = repetition % len(arms)
+        rotated = arms[first:] + arms[:first]
+        order += [Turn(arm, repetition, faulty=False) for arm in rotated]
+        if scenario.schedule():
+            order += [Turn(arm, repetition, faulty=True) for arm in rotated if ARMS[arm].survives_faults]
+    return order
+
+
+def choose_arms(scenario: Scenario, wanted: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
+    """The arms that can run here, and for the others why not."""
+    names = list(wanted or scenario.arms or ARMS)
+    unknown = [name for name in names if name not in ARMS]
+    if unknown:
+        raise UsageError(f"no such arm: {', '.join(unknown)} (there are: {', '.join(ARMS)})")
+    left_out: dict[str, str] = {}
+    for name in names:
+        why = ARMS[name].missing()
+        if why is None and scenario.work.mode not in ARMS[name].modes:
+            why = f"it has no {scenario.work.mode} variant here"
+        if why is not None:
+            left_out[name] = why
+    return [name for name in names if name not in left_out], left_out
+
+
+def run_campaign(
+    scenario: Scenario,
+    folder: Path,
+    arms: tuple[str, ...] = (),
+    progress: Callable[[str, int, int], None] = lambda *_: None,
+    quiet_patience: float = 60.0,
+) -> Campaign:
+    chosen, left_out = choose_arms(scenario, arms)
+    folder.mkdir(parents=True, exist_ok=True)
+    order = turns(scenario, chosen)
+    results: list[RunResult] = []
+    for number, turn in enumerate(order):
+        kept = folder / turn.name / "result.json"
+        if kept.exists():
+            results.append(msgspec.json.decode(kept.read_bytes(), type=RunResult))
+            continue
+        progress(f"{turn.name}: waiting for a quiet machine", number, len(order))
+        busy = wait_until_quiet(quiet_patience)
+
+        def show(steps: int, faults: int, name: str = turn.name, place: int = number) -> None:
+            progress(f"{name}: step {steps}/{scenario.work.steps}, {faults} faults", place, len(order))
+
+        result = run_once(scenario, ARMS[turn.arm], turn, folder / turn.name, busy, show)
+        kept.write_bytes(msgspec.json.encode(result))
+        results.append(result)
+    return Campaign(
+        scenario=scenario,
+        machine=describe_machine(),
+        settings={name: dict(ARMS[name].settings) for name in chosen},
+        titles={name: ARMS[name].title for name in chosen},
+        left_out=left_out,
+        runs=tuple(results),
+    )
+
+
+def run_once(
+    scenario: Scenario, arm: Arm, turn: Turn, folder: Path, busy: float, show: Callable[[int, int], None]
+) -> RunResult:
+    """One run, from the start of its command to its end. Whatever it leaves behind is ended."""
+    folder.mkdir(parents=True, exist_ok=True)
+    played = scenario if turn.faulty else scenario.without_faults()
+    place = Place(folder=folder, scenario_file=folder / "scenario.json")
+    place.scenario_file.write_bytes(msgspec.json.encode(played))
+    board = Board(folder, scenario.work.ranks)
+    for rank in range(scenario.work.ranks):
+        board.show(rank, 0, -1)
+    striker = Striker(played, board)
+    started = shown = time.monotonic()
+    with MarkedRun(arm.command(played, place), folder / "output.txt") as run:
+        while (exit_code := run.exit_code) is None and time.monotonic() < started + scenario.limit:
+            striker.look()
+            if time.monotonic() > shown + 1.0:
+                shown = time.monotonic()
+                show(1 + max(board.look(rank)[1] for rank in range(scenario.work.ranks)), len(striker.fired))
+            time.sleep(_LOOK_EVERY)
+        ended = time.monotonic()
+    failure = _failure(exit_code, striker, scenario, folder)
+    return _judge(played, arm, turn, folder, striker, started, ended, exit_code, failure, busy)
+
+
+def _failure(exit_code: int | None, striker: Striker, scenario: Scenario, folder: Path) -> str:
+    if exit_code is None:
+        return f"it had not ended after {scenario.limit:g} s"
+    if exit_code != 0:
+        tail = (folder / "output.txt").read_text(errors="replace")[-600:]
+        return f"exit code {exit_code}: {tail}"
+    if striker.remaining:
+        return f"{striker.remaining} faults did not fire"
+    unproven = [fault.proof for fault in striker.fired if fault.proof.startswith("NOT")]
+    return "; ".join(unproven)
+
+
+def _judge(
+    played: Scenario,
+    arm: Arm,
+    turn: Turn,
+    folder: Path,
+    striker: Striker,
+    started: float,
+    ended: float,
+    exit_code: int | None,
+    failure: str,
+    busy: float,
+) -> RunResult:
+    from understudy.benchmark.workload import expected_samples  # torch is needed only here
+
+    work = played.work
+    story = evaluation.read_story(folder)
+    last_commit = story.commits[-1].at if story.commits else ended
+    dropped, repeated, expected = evaluation.samples_used(story, work, cache(lambda step: expected_samples(work, step)))
+    reached = len({commit.step for commit in story.commits})
+    if not failure and reached < work.steps:
+        failure = f"only {reached} of {work.steps} steps were committed"
+    weights = set(story.weights)
+    return RunResult(
+        arm=arm.name,
+        scenario=played.name,
+        repetition=turn.repetition,
+        faulty=turn.faulty,
+        finished=not failure,
+        exit_code=exit_code,
+        failure=failure,
+        wall_clock=last_commit - started,
+        step_time=evaluation.median_step(story),
+        split=evaluation.split_time(story, started, work.ranks),
+        steps_lost=evaluation.steps_lost(story),
+        samples_dropped=dropped,
+        samples_repeated=repeated,
+        samples_expected=expected,
+        faults=tuple(evaluation.fault_result(story, fault, started, work.ranks) for fault in striker.fired),
+        timeline=evaluation.timeline(story, started),
+        losses=evaluation.losses(story, work.steps),
+        weights=weights.pop() if len(weights) == 1 else f"{len(weights)} different",
+        busy_before=round(busy, 3),
+        load_after=round(os.getloadavg()[0], 2),
+        versions={name: _version(name) for name in arm.packages},
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def describe_machine() -> dict[str, str]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "cores": str(os.cpu_count()),
+        "memory": f"{memory:.0f} GiB",
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "accelerators": "none (gloo over loopback)",
+    }
+
+
+def median_of(values: list[float]) -> float:
+    return statistics.median(values) if values else float("nan")

@@ -1,0 +1,34 @@
+"""DistributedDataParallel under `understudy run`."""
+
+from torch.nn.parallel import DistributedDataParallel
+
+import understudy
+from understudy.benchmark.recording import Recorder
+from understudy.benchmark.workload import build_data, build_model, build_optimizer, digest_of, loss_of, told_by_runner
+
+
+def main() -> None:
+    scenario, folder = told_by_runner()
+    work = scenario.work
+    bare = build_model(work)
+    data = build_data(work)
+    job = understudy.join(seed=work.seed)
+    model = DistributedDataParallel(bare, gradient_as_bucket_view=True)
+    optimizer = build_optimizer(model)
+    job.protect(model=model, optimizer=optimizer, data=data)
+    recorder = Recorder(folder, job.rank, job.world_size)
+    job.on_phase(lambda phase, _: recorder.noticed(phase) if phase == "stop" else None)
+    for step in job.steps(work.steps):
+        with step:
+            loss = loss_of(model, step.batch())
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        if step.committed and not step.rehearsing:
+            samples = data.sample_ids(step.number, job.rank, job.world_size)
+            recorder.step(step.number, loss.item(), samples, job.world_size)
+    recorder.end(digest_of(model.module))
+
+
+if __name__ == "__main__":
+    main()
