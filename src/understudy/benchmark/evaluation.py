@@ -195,7 +195,10 @@ def timeline(story: Story, started: float) -> tuple[tuple[float, int], ...]:
 
 
 def losses(story: Story, steps: int) -> tuple[float, ...]:
+    """Mean over the ranks whose samples counted; who only heals has a loss of weights that nobody uses."""
     by_step: dict[int, list[float]] = {}
     for (step, _), commit in kept(story).items():
+        if not commit.samples:
+            continue
         by_step.setdefault(step, []).append(commit.loss)
     return tuple(statistics.fmean(by_step[step]) for step in range(steps) if step in by_step)

@@ -24,7 +24,8 @@ NVRX = Arm(
     title="NVIDIA resiliency extension, in-process restart with reserve ranks",
     settings={
         "plain processes, none started later": "its guide: torchrun ends all when one dies; it starts none itself",
-        "MaxActiveWorldSize(ranks), FillGaps": "spares (scenario) are its reserve ranks; survivors keep their ranks",
+        "MaxActiveWorldSize(ranks), FillGaps": "spares are its reserve ranks; survivors keep their ranks",
+        "as many spares as faults": "it starts no process later, so this is its best case; they cost memory",
         "no minimum of ranks": "with more deaths than spares it goes on with fewer ranks; it would end otherwise",
         "store in a process apart (store_factory)": "its guide names this against the loss of rank 0, the default host",
         "model, optimizer and data made once": "as in its optimal example: only the process group is made again",

@@ -108,7 +108,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     arguments = ("--scenario", str(options.scenario), "--folder", str(options.folder))
-    processes = Processes(arguments, scenario.work.ranks + scenario.spares)
+    # It starts nothing later, so it gets a spare for every fault that will come: the best case.
+    spares = max(scenario.spares, len(scenario.schedule()))
+    processes = Processes(arguments, scenario.work.ranks + spares)
     try:
         finished = processes.wait()
     finally:

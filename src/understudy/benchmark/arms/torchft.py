@@ -43,7 +43,7 @@ _SETTINGS = {
     "data position from manager.current_step()": "no batch is repeated after a restart; its sampler would begin again",
     "all groups wait for each other at the start": "the first quorum is complete, no step is made by fewer groups",
     "weights saved at the end": "a group that was away at the last step takes them; it would train on alone otherwise",
-    "--finish-grace 10": "when the first group has finished, a group that still hangs 10 s later is killed and ends",
+    "--finish-grace 10": "a group that is still stopped 10 s after the others have finished is killed, and ends too",
 }
 _TUNED_SETTINGS = {
     **{reason: why for reason, why in _SETTINGS.items() if not reason.startswith(("lighthouse", "ProcessGroupGloo"))},

@@ -4,9 +4,9 @@ torchft itself leaves this to whatever runs its processes (its examples use torc
 for all groups does the same with less: one process per group, and a death is seen within 50 ms. It ends with 0 when
 every group has ended with 0. The lighthouse listens on a free port of this machine.
 
-When the first group has finished, the others get `--finish-grace` seconds, and then the end of the job: they are
-killed and started again, find the final weights and finish. So a group that hangs for good does not make the run fail
-when the rest of the training went on without it.
+A group that is stopped `--finish-grace` seconds after the first has finished is killed and started again, finds the
+final weights and finishes. So a group that hangs for good does not make the run fail when the rest of the training went
+on without it. A group that runs is left alone: it finds the weights by itself, or dies of its quorum's timeout first.
 
 `python -m understudy.benchmark.arms.torchft_launcher --scenario FILE --folder FOLDER [options] -- [worker options]`
 """
@@ -40,7 +40,6 @@ class Group:
 
     number: int
     process: subprocess.Popen[bytes]
-    started_at: float
     runs_at: float  # when it was last seen not stopped
     starts: int = 1
     step: int = -1
@@ -90,7 +89,7 @@ class Launcher:
             self._lighthouse.wait_until_it_listens()
             for number in range(self._options.groups):
                 now = time.monotonic()
-                self._groups.append(Group(number, self._start(number), started_at=now, runs_at=now))
+                self._groups.append(Group(number, self._start(number), runs_at=now))
             while not all(group.finished for group in self._groups):
                 self._look(time.monotonic())
                 time.sleep(_POLL)
@@ -131,8 +130,8 @@ class Launcher:
         """A stopped process holds up all others, so for that the others need not move. A group that holds no slot or
         has no step yet is starting, healing or a spare, and only has to run."""
         over = self._first_finish
-        if over is not None and now - max(over, group.started_at) > self._options.finish_grace:
-            return "the training is over"
+        if over is not None and now - max(over, group.runs_at) > self._options.finish_grace:
+            return "the training is over and it is still stopped"
         patience = self._options.watchdog
         if patience is None:
             return ""
@@ -148,7 +147,7 @@ class Launcher:
             raise SystemExit(f"group {group.number} has died {_MANY_STARTS} times")
         group.process = self._start(group.number)
         group.starts += 1
-        group.step, group.stepped_at, group.started_at, group.runs_at = -1, 0.0, now, now
+        group.step, group.stepped_at, group.runs_at = -1, 0.0, now
 
     def _start(self, number: int) -> subprocess.Popen[bytes]:
         options = self._options
@@ -180,7 +179,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--join-timeout-ms", type=int, default=10000)
     parser.add_argument("--heartbeat-timeout-ms", type=int, default=5000)
     parser.add_argument("--watchdog", type=float, help="seconds after which a group that hangs is killed")
-    parser.add_argument("--finish-grace", type=float, default=10.0, help="seconds for the rest when one has finished")
+    parser.add_argument("--finish-grace", type=float, default=10.0, help="seconds for who is stopped at the end")
     parser.add_argument("worker", nargs="*", help="after `--`: for every worker")
     return parser.parse_args()
 
