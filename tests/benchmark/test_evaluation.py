@@ -23,10 +23,11 @@ def commit(
     at: float, rank: int, step: int, pid: int = 0, replicas: int = 2, samples: tuple[int, ...] | None = None
 ) -> Commit:
     own = tuple(expected(step)[rank]) if samples is None else samples
-    return Commit(at, rank, pid or 100 + rank, step, 1.0, own, replicas)
+    pid = pid or 100 + rank
+    return Commit(at, rank, pid, step, 1.0, own, replicas, life=pid)
 
 
-def story(*commits: Commit, births: tuple[tuple[float, int, int], ...] = (), notices: tuple[float, ...] = ()) -> Story:
+def story(*commits: Commit, births: tuple[tuple[float, int], ...] = (), notices: tuple[float, ...] = ()) -> Story:
     return Story(tuple(sorted(commits, key=lambda c: c.at)), births, notices, ())
 
 
@@ -93,7 +94,7 @@ def test_full_strength_needs_all_ranks_in_one_step_by_healthy_processes() -> Non
         commit(11.6, 1, 2, pid=101),  # the last word of the killed process
         commit(12.0, 0, 2),
         commit(14.0, 1, 2, pid=201),
-        births=((13.0, 1, 201),),
+        births=((13.0, 201),),
         notices=(11.0, 11.7),
     )
     result = fault_result(told, kill_of_rank_1(11.5), 10.0, 2)

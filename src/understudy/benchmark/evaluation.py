@@ -24,6 +24,8 @@ _LATE = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Commit:
+    """`life`: which recorder wrote it; a process that takes a rank, or takes it again, begins a new one."""
+
     at: float
     rank: int
     pid: int
@@ -31,6 +33,7 @@ class Commit:
     loss: float
     samples: tuple[int, ...]
     replicas: int
+    life: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +41,17 @@ class Story:
     """All events of a run, in the order of time."""
 
     commits: tuple[Commit, ...]
-    births: tuple[tuple[float, int, int], ...]  # at, rank, pid
+    births: tuple[tuple[float, int], ...]  # at, life
     notices: tuple[float, ...]
     weights: tuple[str, ...]
 
 
 def read_story(folder: Path) -> Story:
     commits: list[Commit] = []
-    births: list[tuple[float, int, int]] = []
+    births: list[tuple[float, int]] = []
     notices: list[float] = []
     weights: list[str] = []
-    for path in sorted((folder / "events").glob("*.jsonl")):
+    for life, path in enumerate(sorted((folder / "events").glob("*.jsonl"))):
         pid = int(path.name.split("-")[1])
         for line in path.read_text().splitlines():
             try:
@@ -58,10 +61,10 @@ def read_story(folder: Path) -> Story:
             at, rank = event["at"], event["rank"]
             match event["kind"]:
                 case "step":
-                    samples = tuple(event["samples"])
-                    commits.append(Commit(at, rank, pid, event["step"], event["loss"], samples, event["replicas"]))
+                    step, samples = event["step"], tuple(event["samples"])
+                    commits.append(Commit(at, rank, pid, step, event["loss"], samples, event["replicas"], life))
                 case "born":
-                    births.append((at, rank, pid))
+                    births.append((at, life))
                 case "noticed":
                     notices.append(at)
                 case "end":
@@ -168,7 +171,7 @@ def _after(at: float, times: list[float]) -> float | None:
 
 
 def _stepping(story: Story, at: float) -> list[float]:
-    """Commits that needed the new world: by a process that got its rank after the fault, or two steps further on.
+    """Commits that needed the new world: by a process that took its rank after the fault, or two steps further on.
 
     The step that was under way may still be committed by the survivors, so the next number proves nothing."""
     newest: dict[int, int] = {}
@@ -176,8 +179,8 @@ def _stepping(story: Story, at: float) -> list[float]:
         if commit.at <= at:
             newest[commit.rank] = commit.step
     reached = max(newest.values(), default=-1)
-    reborn = {pid for born, _, pid in story.births if born > at}
-    return [c.at for c in story.commits if c.at > at and (c.pid in reborn or c.step >= reached + 2)]
+    reborn = {life for born, life in story.births if born > at}
+    return [c.at for c in story.commits if c.at > at and (c.life in reborn or c.step >= reached + 2)]
 
 
 def _whole_steps(story: Story, fault: FiredFault, ranks: int) -> list[float]:

@@ -18,7 +18,8 @@ class Spread:
     missing: int = 0
 
     def shown(self, unit: str = "s", digits: int = 2) -> str:
-        text = f"{self.median:.{digits}f} {unit} ({self.least:.{digits}f} to {self.greatest:.{digits}f})"
+        blank = " " if unit else ""
+        text = f"{self.median:.{digits}f}{blank}{unit} ({self.least:.{digits}f} to {self.greatest:.{digits}f})"
         return f"{text}, {self.missing} of {self.count + self.missing} never" if self.missing else text
 
 
