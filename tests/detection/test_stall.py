@@ -1,5 +1,7 @@
 """Stalls on a hand-moved clock. Nothing sleeps here."""
 
+import pytest
+
 from understudy.detection.progress import Place, Progress
 from understudy.detection.stall import StallWatch
 from understudy.foundation.ids import MemberId
@@ -69,6 +71,29 @@ def test_silence_of_all_ranks_is_a_stall_after_the_floor() -> None:
     assert stalls(world.pass_time(9.8)) == []
     (stall,) = stalls(world.pass_time(0.4))
     assert stall.stopped == () and "in step 5" in stall.evidence
+
+
+@pytest.mark.parametrize("place", [Place.SETUP, Place.BETWEEN_STEPS], ids=lambda place: place.name)
+def test_a_world_whose_first_steps_fell_between_two_looks_is_watched_too(place: Place) -> None:
+    """Once it counted as a world in its first step for ever, and a hang right after was never seen."""
+    world = World()
+    for number in range(2):
+        world.show(number, 0 if place is Place.SETUP else 1, place)
+    world.pass_time(0.3)
+    for number in range(2):
+        world.show(number, 6, Place.IN_STEP)
+    assert stalls(world.pass_time(9.8)) == []
+    (stall,) = stalls(world.pass_time(0.5))
+    assert "in step 6" in stall.evidence
+
+
+def test_what_a_setup_took_makes_the_first_deadline_longer_not_shorter() -> None:
+    world = World()
+    world.pass_time(12.0)
+    for number in range(2):
+        world.show(number, 6, Place.IN_STEP)  # at most two seconds per step, so a deadline of at most twenty
+    assert stalls(world.pass_time(19.5)) == []
+    assert len(stalls(world.pass_time(1.0))) == 1
 
 
 def test_the_deadline_grows_with_the_slowest_recent_step() -> None:

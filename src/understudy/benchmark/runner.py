@@ -75,10 +75,12 @@ def run_campaign(
     arms: tuple[str, ...] = (),
     progress: Callable[[str, int, int], None] = lambda *_: None,
     quiet_patience: float = 60.0,
+    wanted: Callable[[Turn], bool] = lambda _: True,
 ) -> Campaign:
+    """`wanted` may leave out turns, for a short look."""
     chosen, left_out = choose_arms(scenario, arms)
     folder.mkdir(parents=True, exist_ok=True)
-    order = turns(scenario, chosen)
+    order = [turn for turn in turns(scenario, chosen) if wanted(turn)]
     results: list[RunResult] = []
     for number, turn in enumerate(order):
         kept = folder / turn.name / "result.json"

@@ -96,9 +96,13 @@ class StallWatch:
         if page.count == seen.page.count or _only_waits(seen.page, page):
             return False
         former, seen.page, seen.since, seen.stopped_since = seen.page, page, now, None
-        if former.place is not Place.IN_STEP or page.generation != former.generation or page.place not in _JUDGED:
+        if page.generation != former.generation or page.place not in _JUDGED:
             return True
-        steps = page.step - former.step
+        steps = page.step - max(0, former.step)
+        if former.place is not Place.IN_STEP:
+            if former.place in (Place.SETUP, Place.BETWEEN_STEPS) and steps > 0:  # whole steps between two looks
+                self._first_steps = max(self._first_steps, max(0.0, page.at - former.at) / steps)
+            return True
         if steps > 0 or page.place is not Place.IN_STEP:
             steps = max(1, steps)
             duration = max(0.0, page.at - former.at) / steps
@@ -154,7 +158,7 @@ class StallWatch:
         judged = [seen for seen in self._seen.values() if seen.page.place in _JUDGED]
         if not judged or any(seen.page.place in _BUSY_OTHERWISE for seen in self._seen.values()):
             return False
-        if all(seen.steps == 0 for seen in judged):
+        if all(seen.steps == 0 and seen.page.step <= 0 for seen in judged):
             return False  # the world's first step
         return all(now - seen.since >= self._limit(seen.page.place, deadline) for seen in judged)
 
