@@ -6,11 +6,10 @@ Interrupted campaigns go on where they stopped: a run that has its result file i
 import importlib.metadata
 import os
 import platform
-import statistics
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -110,7 +109,8 @@ def run_once(
     scenario: Scenario, arm: Arm, turn: Turn, folder: Path, busy: float, show: Callable[[int, int], None]
 ) -> RunResult:
     """One run, from the start of its command to its end. Whatever it leaves behind is ended."""
-    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # events and checkpoints of an interrupted run are none of this one's
+    folder.mkdir(parents=True)
     played = scenario if turn.faulty else scenario.without_faults()
     place = Place(folder=folder, scenario_file=folder / "scenario.json")
     place.scenario_file.write_bytes(msgspec.json.encode(played))
@@ -160,7 +160,7 @@ def _judge(
     work = played.work
     story = evaluation.read_story(folder)
     last_commit = story.commits[-1].at if story.commits else ended
-    dropped, repeated, expected = evaluation.samples_used(story, work, cache(lambda step: expected_samples(work, step)))
+    dropped, repeated, expected = evaluation.samples_used(story, work, expected_samples(work))
     reached = len({commit.step for commit in story.commits})
     if not failure and reached < work.steps:
         failure = f"only {reached} of {work.steps} steps were committed"
@@ -207,7 +207,3 @@ def describe_machine() -> dict[str, str]:
         "torch": _version("torch"),
         "accelerators": "none (gloo over loopback)",
     }
-
-
-def median_of(values: list[float]) -> float:
-    return statistics.median(values) if values else float("nan")

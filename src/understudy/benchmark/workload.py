@@ -4,7 +4,7 @@ No dropout and nothing else random, so that two runs with the same batches end w
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def told_by_runner() -> tuple[Scenario, Path]:
     return msgspec.json.decode(known.scenario.read_bytes(), type=Scenario), known.folder
 
 
-def expected_samples(work: Work, step: int) -> Sequence[Sequence[int]]:
-    """Which samples each rank sees in a step of a run without faults."""
+def expected_samples(work: Work) -> Callable[[int], Sequence[Sequence[int]]]:
+    """Tells which samples each rank sees in a step of a run without faults."""
     data = build_data(work)
-    return [data.sample_ids(step, rank, work.ranks) for rank in range(work.ranks)]
+    return lambda step: [data.sample_ids(step, rank, work.ranks) for rank in range(work.ranks)]
