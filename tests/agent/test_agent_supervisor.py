@@ -99,7 +99,7 @@ def test_a_bug_in_the_decider_leaves_no_process_behind(tmp_path: Path) -> None:
         if not seen:
             decider.supervisor.start_member(MemberId("m-1"), None)
             process = decider.supervisor.workers[MemberId("m-1")].process
-            assert process is not None
+            assert process is not None and process.pid is not None
             seen.append(process.pid)
             raise RuntimeError("a bug")
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from understudy.faults.watching import page_of
+
 MARK = "END_TO_END_TEST"
 """A variable that all processes of a test inherit, so that what is left behind can be found."""
 
@@ -32,11 +34,7 @@ class Seen:
 
     pid: int
     command: str
-    environment: dict[str, str]
-
-    @property
-    def member(self) -> str | None:
-        return self.environment.get("UNDERSTUDY_MEMBER")
+    member: str | None
 
     def cpu_ticks(self) -> int:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
@@ -56,7 +54,9 @@ def processes(mark: str) -> Iterator[Seen]:
             continue
         variables = dict(part.split("=", 1) for part in content.decode(errors="replace").split("\0") if "=" in part)
         if variables.get(MARK) == mark and state not in "ZX":
-            yield Seen(int(folder.name), command.replace(b"\0", b" ").decode(errors="replace"), variables)
+            page = page_of(int(folder.name))
+            member = None if page is None else Path(page).stem
+            yield Seen(int(folder.name), command.replace(b"\0", b" ").decode(errors="replace"), member)
 
 
 class Running:

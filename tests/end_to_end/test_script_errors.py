@@ -59,3 +59,21 @@ def test_a_body_that_swallows_exceptions_cannot_commit_what_it_should_not(
         comparison = compare(reference(SETUP), read_run(job.run_dir))
     assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
     assert len(fired(tmp_path / "proofs")) == 1
+
+
+def test_a_rank_that_leaves_the_loop_alone_is_replaced(tmp_path: Path) -> None:
+    script = (str(SCRIPTS / "plain_facts.py"), str(tmp_path), "leaves")
+    with understudy_run(tmp_path, *script, flags=("--hang-floor", "3")) as job:
+        assert job.wait() == 0, job.output
+        assert "rank 1 left its loop over job.steps() before the last step" in job.output
+    assert [swap for recovery in read_run(job.run_dir).recoveries for swap in recovery.swaps] == [
+        (1, "m-1", "m-2"),
+        (1, "m-2", "m-3"),
+    ]
+
+
+def test_all_ranks_may_leave_the_loop_early(tmp_path: Path) -> None:
+    with understudy_run(tmp_path, str(SCRIPTS / "plain_facts.py"), str(tmp_path), "stops-early") as job:
+        assert job.wait() == 0, job.output
+    run = read_run(job.run_dir)
+    assert len(run.recoveries) == 1

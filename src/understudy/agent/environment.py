@@ -9,6 +9,14 @@ _OF_A_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LO
 """Whoever started us may have had a rank. It is not ours, and a spare has none."""
 
 
+def base_environment(inherited: Mapping[str, str], world_size: int) -> dict[str, str]:
+    """What is the same for all workers of a job."""
+    environment = {name: value for name, value in inherited.items() if name not in _OF_A_RANK}
+    if world_size > 1:
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    return environment
+
+
 def worker_environment(
     inherited: Mapping[str, str], settings: WorkerSettings, rank: Rank | None, world_size: int
 ) -> dict[str, str]:
@@ -17,9 +25,7 @@ def worker_environment(
     A script that never calls `understudy.join()` finds what it would find under torchrun. A spare has no rank yet; it
     gets these variables in `join()`, together with its rank.
     """
-    environment = {name: value for name, value in inherited.items() if name not in _OF_A_RANK}
-    if world_size > 1:
-        environment.setdefault("OMP_NUM_THREADS", "1")
+    environment = base_environment(inherited, world_size)
     if rank is not None:
         environment |= {
             "RANK": str(rank),

@@ -17,6 +17,7 @@ class LaunchPlan:
     run_dir: Path  # --run-dir
     logs: LogPlan
     store_command: tuple[str, ...]  # hosts the c10d store; the descriptor of its socket is appended
+    nursery_command: tuple[str, ...] = ()  # forks spares; descriptor and command are appended. Empty: --no-nursery
     digest_every: int = 0  # --digest-every
     grace: float = 5.0  # --shutdown-timeout: seconds from SIGTERM to SIGKILL when the job ends
     look_every: float = 0.1  # seconds between two looks at the progress pages

@@ -7,97 +7,150 @@ The kernel ends a worker when the agent dies (PR_SET_PDEATHSIG), so a killed age
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
 from understudy.foundation.ids import StepNumber
+from understudy.foundation.parenthood import die_with
 from understudy.protocol.causes import Cause, CauseKind
 
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
+_GONE = -int(signal.SIGKILL)
+"""The return code of a process of which nothing more is known."""
 
 
-def _die_with(parent: int) -> Callable[[], None]:
-    """For the child, between fork and exec. If the parent has died already, nobody would send the signal."""
-
-    def arrange() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return arrange
+def _ignore(_code: int) -> None:
+    """Nobody wants to know."""
 
 
 class WatchedProcess:
-    """A child in its own process group. `on_exit` is called once, in the loop, with Popen's return code."""
+    """A child in its own process group. `on_exit` is called once, in the loop, with Popen's return code.
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        environment: Mapping[str, str],
-        on_exit: Callable[[int], None],
-        stdin: int = subprocess.DEVNULL,
-        stdout: int | None = None,
-        stderr: int | None = None,
-        pass_fds: tuple[int, ...] = (),
-    ) -> None:
-        self._on_exit = on_exit
-        self._popen = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            pass_fds=pass_fds,
-            start_new_session=True,
-            preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509 (this process has one thread)
-        )
-        self.pid = self._popen.pid
+    It may be watched before there is a process: one that a nursery has yet to fork. Ending it then needs no signal.
+    """
+
+    def __init__(self, on_exit: Callable[[int], None]) -> None:
+        self.pid: int | None = None
         self.alive = True
+        self._on_exit = on_exit
+        self._reap: Callable[[], int] = lambda: _GONE
         self._loop = asyncio.get_running_loop()
-        self._pidfd = os.pidfd_open(self.pid)
+
+    def watch(self, pid: int, reap: Callable[[], int]) -> None:
+        """The process exists now. `reap` waits for its end and tells the return code."""
+        if not self.alive:  # it was ended before it was born
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+            return
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._end_unborn()
+            return
+        self.pid, self._reap = pid, reap
         self._loop.add_reader(self._pidfd, self._ended)
 
     def _ended(self) -> None:
-        self._loop.remove_reader(self._pidfd)
-        os.close(self._pidfd)
+        self._stop_watching()
         self._signal(signal.SIGKILL)  # helpers; the dead leader keeps the group's number from being reused
-        code = self._popen.wait()
+        code = self._reap()
         self.alive = False
-        if self._popen.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._popen.stdin.close()
         self._on_exit(code)
 
+    def _stop_watching(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+
+    def _end_unborn(self) -> None:
+        self.alive = False
+        self._loop.call_soon(self._on_exit, _GONE)
+
     def kill(self) -> None:
-        if self.alive:
+        if self.alive and self.pid is None:
+            self._end_unborn()
+        elif self.alive:
             self._signal(signal.SIGKILL)
 
     def terminate(self) -> None:
         """Ask it to end. A stopped process is woken, for it to see the question."""
-        if self.alive:
+        if self.alive and self.pid is None:
+            self._end_unborn()
+        elif self.alive:
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)
 
     def kill_and_wait(self, limit: float = 2.0) -> bool:
         """The way out when the loop no longer runs. False when the process has still not ended."""
+        if not self.alive or self.pid is None:
+            self.alive = False
+            return True
         self.kill()
-        try:
-            self._popen.wait(limit)
-        except subprocess.TimeoutExpired:
-            return False
-        self._loop.remove_reader(self._pidfd)
-        os.close(self._pidfd)
+        deadline = time.monotonic() + limit
+        while os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.002)
+        self._stop_watching()
+        self._reap()
         self.alive = False
         return True
 
     def _signal(self, number: signal.Signals) -> None:
+        assert self.pid is not None
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
+
+
+def start_process(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    on_exit: Callable[[int], None] = _ignore,
+    keep_stdin: bool = False,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    pass_fds: tuple[int, ...] = (),
+    watched: WatchedProcess | None = None,
+) -> WatchedProcess:
+    """`keep_stdin`: its input stays open for as long as it is watched. `watched`: what waits for this process."""
+    watched = watched or WatchedProcess(on_exit)
+    popen = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.PIPE if keep_stdin else subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        pass_fds=pass_fds,
+        start_new_session=True,
+        preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 (this process has one thread)
+    )
+
+    def reap() -> int:
+        code = popen.wait()
+        if popen.stdin is not None:
+            with contextlib.suppress(OSError):
+                popen.stdin.close()
+        return code
+
+    watched.watch(popen.pid, reap)
+    return watched
+
+
+def adopt_process(pid: int, watched: WatchedProcess) -> None:
+    """A process that somebody else forked, and that is our child now."""
+    watched.watch(pid, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def reap_orphans(ours: Collection[int]) -> None:
+    """Bury dead children that are not `ours`: helpers of a worker that outlived it, and became our children."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    for pid in {int(child) for child in children} - set(ours):
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
 
 
 def cause_of(code: int, step: int | None) -> Cause:

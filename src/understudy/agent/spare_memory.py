@@ -48,7 +48,9 @@ def _trains(worker: Worker) -> bool:
 
 def _own_memory(worker: Worker) -> int:
     """Resident bytes that belong to the process alone."""
-    return 0 if worker.process is None else _kilobytes(Path(f"/proc/{worker.process.pid}/status"), "RssAnon") * 1024
+    if worker.process is None or worker.process.pid is None:
+        return 0
+    return _kilobytes(Path(f"/proc/{worker.process.pid}/status"), "RssAnon") * 1024
 
 
 def _free_memory() -> int:

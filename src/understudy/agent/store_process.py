@@ -6,11 +6,10 @@ store that died is started again on the same port, while clients wait in the soc
 
 import asyncio
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from understudy.agent.processes import WatchedProcess, signal_name
+from understudy.agent.processes import WatchedProcess, signal_name, start_process
 
 HOST = "127.0.0.1"
 _FIRST_DELAY = 0.2
@@ -28,16 +27,16 @@ class StoreProcess:
         self._delay = _FIRST_DELAY
         self._closed = False
         self._again: asyncio.TimerHandle | None = None
-        self._process = self._start()
+        self.process = self._start()
 
     def _start(self) -> WatchedProcess:
         descriptor = self._listener.fileno()
         self._started_at = time.monotonic()
-        return WatchedProcess(
+        return start_process(
             (*self._command, str(descriptor)),
             environment=self._environment,
             on_exit=self._ended,
-            stdin=subprocess.PIPE,
+            keep_stdin=True,
             pass_fds=(descriptor,),
         )
 
@@ -56,7 +55,7 @@ class StoreProcess:
 
     def _restart(self) -> None:
         try:
-            self._process = self._start()
+            self.process = self._start()
         except OSError as error:
             self._complain(f"the store process could not be started: {error}")
             self._restart_later()
@@ -65,6 +64,6 @@ class StoreProcess:
         self._closed = True
         if self._again is not None:
             self._again.cancel()
-        if self._process.alive:
-            self._process.kill_and_wait()
+        if self.process.alive:
+            self.process.kill_and_wait()
         self._listener.close()

@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 from understudy.agent.connections import Connections
 from understudy.agent.decider import Decider
-from understudy.agent.environment import worker_environment
+from understudy.agent.environment import base_environment, worker_environment
 from understudy.agent.folder import SOCKET, new_folder
 from understudy.agent.logs import Console, Outlet, Std
 from understudy.agent.members import Worker
+from understudy.agent.nursery import Nursery
 from understudy.agent.plan import LaunchPlan
-from understudy.agent.processes import WatchedProcess
+from understudy.agent.processes import WatchedProcess, reap_orphans, start_process
 from understudy.agent.spare_memory import SpareMemory
 from understudy.agent.store_process import HOST, StoreProcess
 from understudy.agent.translation import to_event
@@ -25,6 +26,7 @@ from understudy.detection.progress import ProgressReader
 from understudy.detection.stall import StallWatch
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import MemberId, Rank
+from understudy.foundation.parenthood import adopt_orphans
 from understudy.foundation.settings import WorkerSettings
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import Outcome, StopJob
@@ -84,7 +86,17 @@ class Supervisor:
         at_the_end.callback(self._connections.close)
         self._store = StoreProcess(self._plan.store_command, self._plan.environment, self._say)
         at_the_end.callback(self._store.close)
+        self._nursery = self._open_nursery(at_the_end)
         at_the_end.callback(self._drop_workers)
+
+    def _open_nursery(self, at_the_end: contextlib.ExitStack) -> Nursery | None:
+        if not self._plan.nursery_command:
+            return None
+        adopt_orphans()
+        environment = base_environment(self._plan.environment, self._plan.world_size)
+        nursery = Nursery(self._plan.nursery_command, self._plan.command, environment, self._say)
+        at_the_end.callback(nursery.close)
+        return nursery
 
     def hurry(self) -> None:
         """No more grace: the operator asked twice."""
@@ -127,19 +139,27 @@ class Supervisor:
         self.workers[member] = worker
         self._empty.clear()
         try:
-            worker.process = WatchedProcess(
-                self._plan.command,
-                environment=self._environment_for(member, rank),
-                on_exit=lambda code: self._on_exit(worker, code),
-                stdout=outlets[0].descriptor,
-                stderr=outlets[1].descriptor,
-            )
+            worker.process = self._start_process(worker)
         except OSError as error:
             why = f"its process could not be started: {error}"
             asyncio.get_running_loop().call_soon(self._on_lost, worker, Cause(kind=CauseKind.EXIT, detail=why))
         finally:
             for outlet in outlets:
                 outlet.started()
+
+    def _start_process(self, worker: Worker) -> WatchedProcess:
+        environment = self._environment_for(worker.member, None if worker.rank is None else Rank(worker.rank))
+        stdout, stderr = (outlet.descriptor for outlet in worker.outlets)
+
+        def on_exit(code: int) -> None:
+            self._on_exit(worker, code)
+
+        if self._nursery is None:
+            return start_process(
+                self._plan.command, environment=environment, on_exit=on_exit, stdout=stdout, stderr=stderr
+            )
+        hurry = worker.rank is not None
+        return self._nursery.start(environment, on_exit=on_exit, stdout=stdout, stderr=stderr, hurry=hurry)
 
     def send(self, member: MemberId, message: msg.FromAgent) -> None:
         if isinstance(message, msg.Assign) and member in self.workers:
@@ -212,12 +232,19 @@ class Supervisor:
         while True:
             await asyncio.sleep(self._plan.look_every)
             pages = {member: worker.page.look() for member, worker in self.workers.items()}
+            self._bury_orphans()
             for member, memory in self._warmth.wishes(self.workers):
                 self._connections.send(member, msg.KeepWarm(memory=memory))
             for event in self._watch.observe(self._clock.now(), pages, self._state_of):
                 if isinstance(event, ProgressStalled) and self._decider is not None:
                     self._decider.lost_since(None, max(page.at for page in pages.values()))
                 self._tell(event)
+
+    def _bury_orphans(self) -> None:
+        if self._nursery is None or self._nursery.expecting:
+            return  # a worker that was just born is a child that we do not know yet
+        ours = [worker.process for worker in self.workers.values()] + [self._store.process, self._nursery.process]
+        reap_orphans([process.pid for process in ours if process is not None and process.pid is not None])
 
     def _on_blindness(self, looking: "asyncio.Task[None]") -> None:
         """Looking ends only with the job; otherwise a bug of ours would leave hangs unseen."""
@@ -226,7 +253,7 @@ class Supervisor:
 
     def _state_of(self, member: MemberId) -> str:
         process = self.workers[member].process
-        return "" if process is None else process_state(process.pid)
+        return "" if process is None or process.pid is None else process_state(process.pid)
 
     # -- small change -------------------------------------------------------------------------------------------------
 

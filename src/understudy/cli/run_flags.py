@@ -18,6 +18,7 @@ from understudy.agent.plan import LaunchPlan
 from understudy.errors import SettingsError
 from understudy.protocol.policy import Policy
 
+NURSERY: tuple[str, ...] = ("-m", "understudy.training.nursery")
 STORE_COMMAND: tuple[str, ...] = (sys.executable, "-m", "understudy.groups.store_host")
 _REFUSED: dict[str, tuple[object, str]] = {
     "event_log_handler": ("null", "events are in the run's ledger"),
@@ -111,6 +112,7 @@ def _add_own_flags(parser: argparse.ArgumentParser) -> None:
     default = Policy(world_size=1)
     group = parser.add_argument_group("understudy's flags")
     _flag(group, "--spares", type=int, default=1, help="warm processes to keep ready (default 1)")
+    _flag(group, "--no-nursery", action="store_true", help="start every spare from nothing, instead of forking it")
     _flag(group, "--run-dir", default=None, help="folder of this run (default ./understudy-runs/<time>-<pid>)")
     _flag(group, "--digest-every", type=int, default=0, help="take digests every so many steps (default 0: never)")
     _flag(group, "--max-replacements", type=int, default=default.max_replacements, help="processes started later")
@@ -139,6 +141,7 @@ def read_request(args: argparse.Namespace, environment: Mapping[str, str], run_d
             run_dir=run_dir,
             logs=_logs(args, run_dir, live),
             store_command=STORE_COMMAND,
+            nursery_command=_nursery_command(args, command),
             digest_every=_at_least("--digest-every", args.digest_every, 0),
             grace=5.0 if args.shutdown_timeout is None else float(args.shutdown_timeout),
             look_every=min(_LOOKS_AT_MOST_EVERY, args.hang_floor / _LOOKS_PER_DEADLINE),
@@ -214,6 +217,13 @@ def _command(args: argparse.Namespace, environment: Mapping[str, str]) -> tuple[
         raise SettingsError(f"{script}: no such file (for a module use -m, for a program --no-python)")
     python = environment.get("PYTHON_EXEC", sys.executable)
     return (python, "-u", *(("-m",) if args.module else ()), script, *args.training_script_args)
+
+
+def _nursery_command(args: argparse.Namespace, command: tuple[str, ...]) -> tuple[str, ...]:
+    """A program that is not run by Python cannot be forked from one that is."""
+    if args.no_nursery or args.no_python or args.spares == 0:
+        return ()
+    return (command[0], "-u", *NURSERY)
 
 
 def _logs(args: argparse.Namespace, run_dir: Path, live: bool) -> LogPlan:

@@ -68,14 +68,12 @@ class LiveRun:
             self.process.wait()
 
     def workers(self) -> list[Seen]:
-        """Every worker and spare that is alive now."""
+        """Every worker and spare that is alive now and has come to its join()."""
         found = []
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            variables = environment_of(int(name))
-            if variables.get("UNDERSTUDY_RUN_DIR") == str(self._run_dir) and "UNDERSTUDY_PROGRESS_FILE" in variables:
-                path = variables["UNDERSTUDY_PROGRESS_FILE"]
-                if os.path.exists(path):
-                    found.append(Seen(variables["UNDERSTUDY_MEMBER"], int(name), _look(path)))
+        for pid in children_of(self.process.pid):
+            path = page_of(pid)
+            if path is not None and os.path.exists(path):
+                found.append(Seen(Path(path).stem, pid, _look(path)))
         return found
 
     def holders(self) -> dict[int, str]:
@@ -102,12 +100,21 @@ def _look(path: str) -> Progress:
         reader.release()
 
 
-def environment_of(pid: int) -> dict[str, str]:
+def children_of(pid: int) -> list[int]:
     try:
-        raw = Path(f"/proc/{pid}/environ").read_bytes()
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
-        return {}
-    return dict(entry.split("=", 1) for entry in raw.decode(errors="replace").split("\0") if "=" in entry)
+        return []
+
+
+def page_of(pid: int) -> str | None:
+    """The progress page that a worker keeps open; its name is the member's. An agent has those of all its workers."""
+    try:
+        links = {_link(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
+    except OSError:
+        return None
+    pages = [link for link in links if link.endswith(".progress")]
+    return pages[0] if len(pages) == 1 else None
 
 
 def footprint(pid: int) -> Footprint | None:

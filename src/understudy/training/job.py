@@ -4,6 +4,7 @@ The same script runs under `understudy run` (protected), under torchrun, or unde
 services every step has a single attempt and nothing is recorded.
 """
 
+import atexit
 import os
 import sys
 import time
@@ -27,7 +28,7 @@ from understudy.groups.store import InterruptibleStore
 from understudy.groups.world import World
 from understudy.state.buffers import ChangingBuffers
 from understudy.state.manifest import Protected, SaveFunction, Stateful
-from understudy.training import memory
+from understudy.training import memory, nursery
 from understudy.training.audit import unprotected_state
 from understudy.training.control import ControlLine
 from understudy.training.data import StepData, as_step_data
@@ -149,10 +150,14 @@ class Job:
                 attempt = attempt + 1 if member.holds == number else 0
                 if member.joiner and step.committed:
                     memory.use_normally()
+        except GeneratorExit:
+            # The script has left the loop: by `break`, or because of an error that its hook will report. Only the end
+            # of the process shows which.
+            atexit.register(member.finish_early)
+            raise
         finally:
             self._current = None
-            if sys.exc_info()[0] in (None, GeneratorExit):
-                member.finish()  # also when the script leaves the loop early by `break`
+        member.finish()
 
     def _rehearse(self, member: Member) -> Iterator[Step]:
         """Run the body once without peers, then take part."""
@@ -203,6 +208,7 @@ def join(*, backend: str | None = None, seed: int = 0, timeout: timedelta = time
     settings = WorkerSettings.from_environment()
     if settings is None:
         return _join_plain(backend, seed, timeout)
+    nursery.start_again_if_unlike_the_others()
     if dist.is_initialized():
         raise UsageError("torch.distributed is initialised already; let understudy.join() do it, as the first thing")
     return _join_protected(settings, backend, seed, timeout)

@@ -5,6 +5,8 @@ what to do; `groups` and `state` do it. Everything here may be interrupted by th
 the next generation.
 """
 
+import os
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -251,13 +253,30 @@ class Member:
             self.control.send(messages.Finished(generation=self.generation))
             self.control.await_release(self.generation, timeout=1.0)
 
+    def finish_early(self) -> None:
+        """At the end of a process that left the loop before the last step. It cannot take part in a step any more."""
+        while not self.control.released and not self.failed:
+            if self.abandoned:
+                print(
+                    f"understudy: rank {self.world.rank} left its loop over job.steps() before the last step, and the "
+                    "others still need it; its process ends",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                os._exit(1)
+            self.show(Place.FINISHED)
+            self.control.send(messages.Finished(generation=self.generation))
+            self.control.await_release(self.generation, timeout=1.0)
+
     def note(self, text: str) -> None:
         self.control.send(messages.Note(text=text))
 
     def report_script_error(self, error: BaseException, step: int | None) -> None:
-        if self.failed or not isinstance(error, Exception):
-            return  # SystemExit and KeyboardInterrupt speak for themselves
+        if self.failed:
+            return
         self.failed = True
+        if not isinstance(error, Exception):
+            return  # KeyboardInterrupt speaks for itself
         summary = "".join(traceback.format_exception_only(error)).strip()
         self.control.send(messages.ScriptFailed(step=step, summary=summary[-2000:], fingerprint=fingerprint_of(error)))
 

@@ -15,12 +15,16 @@ from torch._C._distributed_c10d import HashStore
 _HEAVY = ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor", "torch.distributed.device_mesh")
 
 
+def load_what_is_heavy() -> None:
+    for module in _HEAVY:
+        importlib.import_module(module)
+
+
 def warm_up() -> None:
     """Leaves no group, no random state, no parameter and no hook behind."""
     if dist.is_initialized():
         return  # the script made its own groups before join(): its world is not ours to play with
-    for module in _HEAVY:
-        importlib.import_module(module)
+    load_what_is_heavy()
     show_error = sys.excepthook  # every init_process_group wraps it, to print the rank that it was given
     with torch.random.fork_rng(devices=[]):
         _warm_ddp()
