@@ -25,9 +25,7 @@ def facts(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def nursery_of(mark: str) -> int | None:
-    """Workers that it forked have its command line too, and are younger."""
-    family = [seen.pid for seen in processes(mark) if "understudy.training.nursery" in seen.command]
-    return min(family, default=None)
+    return next((seen.pid for seen in processes(mark) if seen.command.startswith("understudy nursery")), None)
 
 
 def test_a_script_cannot_tell_a_fork_from_a_start(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ SETUP = Setup(ranks=2, steps=12)
 
 
 def find(mark: str, what: str) -> Seen | None:
-    return next((seen for seen in processes(mark) if what in (seen.member, seen.command.split()[2])), None)
+    return next((seen for seen in processes(mark) if what in (seen.member, *seen.command.split())), None)
 
 
 def test_training_goes_on_without_the_store_and_a_later_swap_finds_the_new_one(

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 
 from understudy.foundation.parenthood import die_with
+from understudy.foundation.process_title import show_as
 from understudy.wire import births
 
 _PRELOADED = ("understudy.training.job", "understudy.training.warmth")
@@ -39,6 +40,7 @@ def main(descriptor: int, command: Sequence[str]) -> None:
     _command = tuple(command)
     line = socket.socket(fileno=descriptor)
     line.set_inheritable(False)
+    show_as(("understudy", "nursery"))
     _search_modules_as_the_script_would()
     preload()
     line.send(births.encode(births.Ready(unfit=unfit())))
@@ -105,6 +107,7 @@ def _become_a_worker(birth: births.Birth, streams: Sequence[int], line: socket.s
         time.sleep(0.0005)
     die_with(birth.agent)
     os.setsid()
+    show_as(_command)
     for number, stream in enumerate(streams, start=1):
         os.dup2(stream, number)
         os.close(stream)
