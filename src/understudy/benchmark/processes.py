@@ -55,14 +55,19 @@ class MarkedRun:
             time.sleep(0.05)
 
     def processes(self) -> list[int]:
-        wanted = f"{_MARK}={self._mark}".encode()
-        found = []
-        for entry in os.listdir("/proc"):
-            if entry.isdigit():
-                with contextlib.suppress(OSError):
-                    if wanted in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
-                        found.append(int(entry))
-        return found
+        return processes_with(_MARK, self._mark)
+
+
+def processes_with(variable: str, value: str) -> list[int]:
+    """All processes that were started with this variable in their environment."""
+    wanted = f"{variable}={value}".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                if wanted in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                    found.append(int(entry))
+    return found
 
 
 def busy_share(seconds: float = 1.0) -> float:

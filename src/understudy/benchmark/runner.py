@@ -127,51 +127,53 @@ def run_once(
                 show(1 + max(board.look(rank)[1] for rank in range(scenario.work.ranks)), len(striker.fired))
             time.sleep(_LOOK_EVERY)
         ended = time.monotonic()
-    failure = _failure(exit_code, striker, scenario, folder)
-    return _judge(played, arm, turn, folder, striker, started, ended, exit_code, failure, busy)
+    played_run = PlayedRun(played, turn, folder, striker, started, ended, exit_code)
+    return _judge(played_run, arm, busy)
 
 
-def _failure(exit_code: int | None, striker: Striker, scenario: Scenario, folder: Path) -> str:
-    if exit_code is None:
-        return f"it had not ended after {scenario.limit:g} s"
-    if exit_code != 0:
-        tail = (folder / "output.txt").read_text(errors="replace")[-600:]
-        return f"exit code {exit_code}: {tail}"
-    if striker.remaining:
-        return f"{striker.remaining} faults did not fire"
-    unproven = [fault.proof for fault in striker.fired if fault.proof.startswith("NOT")]
-    return "; ".join(unproven)
+@dataclass(frozen=True, slots=True)
+class PlayedRun:
+    """A run that is over: what was asked for, and what its process and the faults did."""
+
+    scenario: Scenario
+    turn: Turn
+    folder: Path
+    striker: Striker
+    started: float
+    ended: float
+    exit_code: int | None
+
+    def failure(self, steps_reached: int) -> str:
+        """Why it does not count as finished; empty if it does."""
+        if self.exit_code is None:
+            return f"it had not ended after {self.scenario.limit:g} s"
+        if self.exit_code != 0:
+            tail = (self.folder / "output.txt").read_text(errors="replace")[-600:]
+            return f"exit code {self.exit_code}: {tail}"
+        if self.striker.remaining:
+            return f"{self.striker.remaining} faults did not fire"
+        if unproven := [fault.proof for fault in self.striker.fired if fault.proof.startswith("NOT")]:
+            return "; ".join(unproven)
+        steps = self.scenario.work.steps
+        return f"only {steps_reached} of {steps} steps were committed" if steps_reached < steps else ""
 
 
-def _judge(
-    played: Scenario,
-    arm: Arm,
-    turn: Turn,
-    folder: Path,
-    striker: Striker,
-    started: float,
-    ended: float,
-    exit_code: int | None,
-    failure: str,
-    busy: float,
-) -> RunResult:
+def _judge(run: PlayedRun, arm: Arm, busy: float) -> RunResult:
     from understudy.benchmark.workload import expected_samples  # torch is needed only here
 
-    work = played.work
-    story = evaluation.read_story(folder)
-    last_commit = story.commits[-1].at if story.commits else ended
+    work, striker, started = run.scenario.work, run.striker, run.started
+    story = evaluation.read_story(run.folder)
+    last_commit = story.commits[-1].at if story.commits else run.ended
     dropped, repeated, expected = evaluation.samples_used(story, work, expected_samples(work))
-    reached = len({commit.step for commit in story.commits})
-    if not failure and reached < work.steps:
-        failure = f"only {reached} of {work.steps} steps were committed"
+    failure = run.failure(len({commit.step for commit in story.commits}))
     weights = set(story.weights)
     return RunResult(
         arm=arm.name,
-        scenario=played.name,
-        repetition=turn.repetition,
-        faulty=turn.faulty,
+        scenario=run.scenario.name,
+        repetition=run.turn.repetition,
+        faulty=run.turn.faulty,
         finished=not failure,
-        exit_code=exit_code,
+        exit_code=run.exit_code,
         failure=failure,
         wall_clock=last_commit - started,
         step_time=evaluation.median_step(story),

@@ -7,6 +7,7 @@ import enum
 import tomllib
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import msgspec
 
@@ -32,7 +33,7 @@ class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
 class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is trained: a residual network on made-up samples. All numbers are per rank unless they say otherwise."""
 
-    mode: str = "ddp"
+    mode: Literal["ddp", "hsdp"] = "ddp"
     ranks: int = 4
     steps: int = 400
     width: int = 512

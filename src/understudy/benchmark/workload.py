@@ -12,6 +12,10 @@ import msgspec
 import torch
 import xxhash
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 from understudy.benchmark.scenario import Scenario, Work
 from understudy.training.data import Batches
@@ -47,6 +51,17 @@ def build_model(work: Work) -> nn.Sequential:
     return nn.Sequential(*[Block(work.width) for _ in range(work.blocks)], nn.Linear(work.width, work.width))
 
 
+def distribute(bare: nn.Sequential, work: Work) -> nn.Module:
+    """Over all ranks of the default group: replicas of all (ddp), or two replicas of which each is sharded (hsdp)."""
+    if work.mode == "ddp":
+        return DistributedDataParallel(bare, gradient_as_bucket_view=True)
+    mesh = init_device_mesh("cpu", (2, work.ranks // 2), mesh_dim_names=("replicate", "shard"))
+    for layer in bare:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(bare, mesh=mesh)
+    return bare
+
+
 def build_optimizer(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
@@ -61,11 +76,12 @@ def loss_of(model: nn.Module, batch: torch.Tensor) -> Any:
 
 
 def digest_of(model: nn.Module) -> str:
-    """Of all parameters, bit for bit."""
+    """Of all parameters, bit for bit. With shards this is a collective of the ranks that share them."""
     hasher = xxhash.xxh3_128()
     for name, value in sorted(model.state_dict().items()):
+        whole: torch.Tensor = value.full_tensor() if isinstance(value, DTensor) else value
         hasher.update(name.removeprefix("module.").encode())
-        hasher.update(value.detach().contiguous().view(torch.uint8).numpy())
+        hasher.update(whole.detach().contiguous().view(torch.uint8).numpy().data)
     return hasher.hexdigest()
 
 

@@ -36,6 +36,7 @@ BARE = Arm(
     title="torchrun, no protection and no faults: the limit",
     settings={},
     command=_bare,
+    modes=("ddp", "hsdp"),
     survives_faults=False,
 )
 RESTART = Arm(
@@ -50,6 +51,7 @@ RESTART = Arm(
         "data position from the step": "no sample is lost or repeated after a restart, the best case for this arm",
     },
     command=_restart,
+    modes=("ddp", "hsdp"),
 )
 UNDERSTUDY = Arm(
     name="understudy",
@@ -59,4 +61,5 @@ UNDERSTUDY = Arm(
         "--hang-floor 2.0": "a rank without progress for 2 s counts as hung (the default is made for long steps)",
     },
     command=_understudy,
+    modes=("ddp", "hsdp"),
 )

@@ -24,6 +24,7 @@ from types import FrameType
 
 import msgspec
 
+from understudy.benchmark.processes import processes_with
 from understudy.benchmark.scenario import Scenario
 
 _HOST = "127.0.0.1"
@@ -81,18 +82,8 @@ class Processes:
 
     def _monitors(self) -> list[int]:
         """They have left this session, but have the environment of their worker: the port is this job's alone."""
-        wanted = f"MASTER_PORT={self._shared['MASTER_PORT']}".encode()
         own = {process.pid for process in (*self._workers, self._server)}
-        found = []
-        for entry in os.listdir("/proc"):
-            if entry.isdigit() and int(entry) not in own:
-                try:
-                    environment = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
-                except OSError:
-                    continue
-                if wanted in environment and b"WORLD_SIZE" in b"".join(environment):
-                    found.append(int(entry))
-        return found
+        return [pid for pid in processes_with("MASTER_PORT", self._shared["MASTER_PORT"]) if pid not in own]
 
 
 def _stop(number: int, _: FrameType | None) -> None:

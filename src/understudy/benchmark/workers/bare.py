@@ -1,10 +1,17 @@
-"""DistributedDataParallel under torchrun, nothing else."""
+"""The work under torchrun, nothing else."""
 
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from understudy.benchmark.recording import Recorder
-from understudy.benchmark.workload import build_data, build_model, build_optimizer, digest_of, loss_of, told_by_runner
+from understudy.benchmark.workload import (
+    build_data,
+    build_model,
+    build_optimizer,
+    digest_of,
+    distribute,
+    loss_of,
+    told_by_runner,
+)
 
 
 def main() -> None:
@@ -12,7 +19,7 @@ def main() -> None:
     work = scenario.work
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    model = DistributedDataParallel(build_model(work), gradient_as_bucket_view=True)
+    model = distribute(build_model(work), work)
     optimizer = build_optimizer(model)
     data = build_data(work)
     recorder = Recorder(folder, rank, ranks)
@@ -22,7 +29,7 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad()
         recorder.step(step, loss.item(), data.sample_ids(step, rank, ranks), ranks)
-    recorder.end(digest_of(model.module))
+    recorder.end(digest_of(model))
     dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""DistributedDataParallel under torchrun, with asynchronous distributed checkpoints and a restart of all ranks."""
+"""The work under torchrun, with asynchronous distributed checkpoints and a restart of all ranks."""
 
 import shutil
 from concurrent.futures import Future
@@ -11,10 +11,17 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
-from torch.nn.parallel import DistributedDataParallel
 
 from understudy.benchmark.recording import Recorder
-from understudy.benchmark.workload import build_data, build_model, build_optimizer, digest_of, loss_of, told_by_runner
+from understudy.benchmark.workload import (
+    build_data,
+    build_model,
+    build_optimizer,
+    digest_of,
+    distribute,
+    loss_of,
+    told_by_runner,
+)
 
 _GROUP_TIMEOUT = timedelta(seconds=10)
 _KEPT = 2
@@ -69,7 +76,7 @@ def main() -> None:
     work = scenario.work
     dist.init_process_group("gloo", timeout=_GROUP_TIMEOUT)
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    model = DistributedDataParallel(build_model(work), gradient_as_bucket_view=True)
+    model = distribute(build_model(work), work)
     optimizer = build_optimizer(model)
     data = build_data(work)
     (folder / "checkpoints").mkdir(exist_ok=True)
@@ -85,7 +92,7 @@ def main() -> None:
         if (step + 1) % scenario.checkpoint_every == 0:
             checkpoints.save(model, optimizer, step + 1)
     checkpoints.wait()
-    recorder.end(digest_of(model.module))
+    recorder.end(digest_of(model))
     dist.destroy_process_group()
 
 

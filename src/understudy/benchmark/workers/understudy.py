@@ -1,10 +1,16 @@
-"""DistributedDataParallel under `understudy run`."""
-
-from torch.nn.parallel import DistributedDataParallel
+"""The work under `understudy run`."""
 
 import understudy
 from understudy.benchmark.recording import Recorder
-from understudy.benchmark.workload import build_data, build_model, build_optimizer, digest_of, loss_of, told_by_runner
+from understudy.benchmark.workload import (
+    build_data,
+    build_model,
+    build_optimizer,
+    digest_of,
+    distribute,
+    loss_of,
+    told_by_runner,
+)
 
 
 def main() -> None:
@@ -13,7 +19,7 @@ def main() -> None:
     bare = build_model(work)
     data = build_data(work)
     job = understudy.join(seed=work.seed)
-    model = DistributedDataParallel(bare, gradient_as_bucket_view=True)
+    model = distribute(bare, work)
     optimizer = build_optimizer(model)
     job.protect(model=model, optimizer=optimizer, data=data)
     recorder = Recorder(folder, job.rank, job.world_size)
@@ -27,7 +33,7 @@ def main() -> None:
         if step.committed and not step.rehearsing:
             samples = data.sample_ids(step.number, job.rank, job.world_size)
             recorder.step(step.number, loss.item(), samples, job.world_size)
-    recorder.end(digest_of(model.module))
+    recorder.end(digest_of(model))
 
 
 if __name__ == "__main__":
