@@ -114,6 +114,15 @@ def test_a_swap_from_loss_to_resumed() -> None:
     assert kinds(refill) == [RecordDecision, StartMember]
 
 
+def test_a_joiner_is_served_before_a_laggard_that_has_something_to_lose() -> None:
+    machine = training(world_size=3)
+    machine.handle(lost(1))
+    machine.handle(reported(0, 2, holding(5)))
+    machine.handle(reported(2, 2, holding(6)))
+    plan = machine.handle(prepared(3, 2))[-1]
+    assert isinstance(plan, ResumeAt) and (plan.step, plan.donors) == (6, ((1, (2,)), (0, (2,))))
+
+
 def test_a_second_loss_opens_the_next_generation_and_old_reports_count_for_nothing() -> None:
     machine = training(world_size=3, spares=2)
     machine.handle(lost(1))

@@ -80,7 +80,9 @@ def move(line: PerThread, receiver: Protected, donors: list[Protected], read_mem
         try:
             line.enter(rank)
             if rank == 0:
-                results[0] = transfer.receive_state(receiver, list(range(1, len(donors) + 1)), read_memory)
+                results[0] = transfer.receive_state(
+                    receiver, list(range(1, len(donors) + 1)), lambda: None, read_memory
+                )
             else:
                 transfer.send_state(transfer.Outgoing(donors[rank - 1]), 0, rank - 1, len(donors))
         except Exception as error:
@@ -196,3 +198,20 @@ def test_memory_of_another_process_is_not_taken_for_the_donors() -> None:
     assert Reader(os.getpid()).works(mark.address, mark.content)
     assert not Reader(os.getpid()).works(mark.address, b"something else!!")
     assert not Reader(1 << 22).works(mark.address, mark.content)
+
+
+def test_a_receiver_whose_donor_never_comes_keeps_what_it_holds(line: PerThread) -> None:
+    laggard, torn = make(2, steps=1), []
+    before = digests(laggard)
+
+    def silent_donor() -> None:
+        line.enter(1)  # and dies: its connection is closed with its group
+
+    thread = threading.Thread(target=silent_donor)
+    thread.start()
+    line.enter(0)
+    thread.join()
+    with pytest.raises(RuntimeError):
+        transfer.receive_state(laggard, [1], lambda: torn.append(True))
+    assert digests(laggard) == before
+    assert not torn

@@ -59,7 +59,7 @@ class ResumeAt(Command):
     generation: Generation
     step: StepNumber
     members: tuple[MemberId, ...]
-    donors: tuple[tuple[Rank, tuple[Rank, ...]], ...]  # receiver -> holders of the same bytes
+    donors: tuple[tuple[Rank, tuple[Rank, ...]], ...]  # receiver -> holders of the same bytes, in turn
     reason: str
 
 

@@ -5,7 +5,7 @@ answered is said again on a tick, and every answer may come twice.
 """
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
@@ -209,6 +209,11 @@ class Recovery:
         self.positions[member.rank] = Position(holds=None)
         return []
 
+    def _in_turn(self, donors: Mapping[Rank, tuple[Rank, ...]]) -> tuple[tuple[Rank, tuple[Rank, ...]], ...]:
+        """Who has nothing to lose comes first. A laggard's older state is the last one if its donors die before it
+        has been served; and by then a joiner is whole, which can give in their place."""
+        return tuple(sorted(donors.items(), key=lambda entry: (self.positions[entry[0]].holds is not None, entry[0])))
+
     def must_start_over(self) -> bool:
         """Somebody is still in its first step: then nobody has committed it, and nothing is lost."""
         if self.established:
@@ -235,7 +240,7 @@ class Recovery:
             generation=self.generation,
             step=verdict.step,
             members=tuple(member.id for member in members),
-            donors=tuple(sorted(donors.items())),
+            donors=self._in_turn(donors),
             reason=verdict.reason,
         )
         self.stage = Stage.FORMING

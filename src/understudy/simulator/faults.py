@@ -70,6 +70,7 @@ NAMES: dict[Place, str] = {
     Place.COMPUTING: Moment.COMPUTING.value,
     Place.ESTABLISHING: Moment.FIRST_STEP.value,
     Place.LEAVING: "leaving",
+    Place.AWAITING: Place.AWAITING.value,
 }
 """Under which name a fault is counted whose victim had moved on to this place when it struck."""
 

@@ -37,6 +37,7 @@ class Place(enum.Enum):
     UNWOUND = "unwound"  # left its generation, waits for the verdict
     APPLYING_VERDICT = "applying by verdict"
     REGROUPING = "regrouping"
+    AWAITING = "awaiting its turn"  # to receive; what it holds is whole still
     RECEIVING = "receiving"
     FINISHED = "finished"  # asks to be released
     LEAVING = "leaving"
@@ -44,7 +45,14 @@ class Place(enum.Enum):
 
 
 MEETING_PLACES = frozenset({Place.COLLECTIVE, Place.FENCE, Place.ESTABLISHING, Place.REGROUPING})
-INTERRUPTIBLE = MEETING_PLACES | {Place.RECEIVING, Place.FINISHED, Place.SETUP, Place.BETWEEN, Place.UNWOUND}
+INTERRUPTIBLE = MEETING_PLACES | {
+    Place.AWAITING,
+    Place.RECEIVING,
+    Place.FINISHED,
+    Place.SETUP,
+    Place.BETWEEN,
+    Place.UNWOUND,
+}
 """Where the news of a newer generation is obeyed at once; elsewhere the member first comes to the end of the place."""
 
 
@@ -169,7 +177,7 @@ class SimulatedMember:
         if self.place in MEETING_PLACES:
             assert self.meeting is not None
             return world.is_complete(self.meeting)
-        if self.place is Place.RECEIVING:
+        if self.place in (Place.AWAITING, Place.RECEIVING):
             return world.donor(self) is not None
         if self.place is Place.IDLE:
             return not self.parked
@@ -193,7 +201,7 @@ class SimulatedMember:
             case Place.LEAVING:
                 self.enter(Place.ENDED)
                 world.on_exit(self)
-            case Place.REGROUPING | Place.RECEIVING | Place.APPLYING_VERDICT:
+            case Place.REGROUPING | Place.AWAITING | Place.RECEIVING | Place.APPLYING_VERDICT:
                 self._move_in_recovery(world)
             case _:
                 self._move_in_step(world)
@@ -238,6 +246,8 @@ class SimulatedMember:
                 if not self._unwind_if_abandoned(world):
                     self._regroup(world)
             case Place.REGROUPING if self.receives:
+                self.enter(Place.AWAITING)
+            case Place.AWAITING:
                 self.state = None  # from here on it is torn until the transfer is whole
                 self.enter(Place.RECEIVING)
             case Place.REGROUPING:

@@ -38,6 +38,7 @@ DURATIONS: dict[Place, tuple[float, float]] = {
     Place.BETWEEN: (0.0, 0.002),
     Place.APPLYING_VERDICT: (0.005, 0.02),
     Place.REGROUPING: (0.0, 0.05),
+    Place.AWAITING: (0.0, 0.3),
     Place.RECEIVING: (0.1, 0.5),
     Place.FINISHED: (1.0, 1.0),
     Place.LEAVING: (0.0, 0.2),
@@ -195,7 +196,7 @@ class Simulation(World):
             self._schedule(member)
         if self.pending:
             self._strike(None, member)
-            if member.place is Place.RECEIVING:
+            if member.place in (Place.AWAITING, Place.RECEIVING):
                 giver = self.donor(member)
                 if giver is not None:
                     self._strike(Moment.DONATE, giver)

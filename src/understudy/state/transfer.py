@@ -3,12 +3,12 @@
 The first donor sends a table of contents and all small tensors in one buffer. Large tensors are read straight out of
 the first donor's memory where the receiver may do that (the same host), otherwise they are spread over all donors and
 go over the process group from storage to storage. Donors send the digests of what they hold, and the receiver checks
-what it got against them. A new fault breaks the connections, so that a blocked transfer raises at once; a receiver's
-state is torn until it ends.
+what it got against them. A new fault breaks the connections, so that a blocked transfer raises at once. A receiver's
+state is torn from its first byte to the end, and whole while it waits for its turn.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -86,7 +86,9 @@ def _send_tensors(outgoing: Outgoing, receiver: int, share: _Share, place: int, 
         dist.send(torch.frombuffer(digests, dtype=torch.uint8), receiver)
 
 
-def receive_state(protected: Protected, donors: Sequence[int], read_memory: bool = True) -> int:
+def receive_state(
+    protected: Protected, donors: Sequence[int], before_first_byte: Callable[[], None], read_memory: bool = True
+) -> int:
     """Receiver's side: everything lands in the protected objects. Returns the number of bytes that came."""
     contents = receive_contents(donors[0])
     own = protected.inventory().tensors
@@ -98,6 +100,7 @@ def receive_state(protected: Protected, donors: Sequence[int], read_memory: bool
         donors = donors[:1]
     share = _share(tensors, len(donors))
     small = torch.empty(sum(_size(tensors[path]) for path in share.small), dtype=torch.uint8)
+    before_first_byte()
     if reader is None:
         arrived = _receive_tensors(donors, tensors, share, small)
     else:

@@ -227,15 +227,18 @@ class Member:
 
     def _transfer(self, plan: messages.Resume) -> int:
         received = 0
-        for receiver, donors in sorted(plan.donors.items()):
+        for receiver, donors in plan.donors.items():
             if receiver == self.world.rank:
-                self.holds = None  # torn until the last digest has been checked
-                received = receive_state(self.protected, donors)
+                received = receive_state(self.protected, donors, self._tear)
                 self.holds = StepNumber(plan.step)
                 self.ledger.inherited(self.protected, self.generation, plan.step - 1)
             elif self.world.rank in donors:
                 send_state(self._give(plan.step), receiver, donors.index(self.world.rank), len(donors))
         return received
+
+    def _tear(self) -> None:
+        """The first byte is about to land. What this member held before is gone until the last digest is checked."""
+        self.holds = None
 
     def _give(self, step: int) -> Outgoing:
         """What was made ready, if it is the state that the plan asks for."""

@@ -107,7 +107,7 @@ class Abandon(Message, frozen=True, kw_only=True):
 
 
 class Resume(Message, frozen=True, kw_only=True):
-    """All reach state `step`; `donors` maps each receiving rank to the ranks that hold the same bytes."""
+    """All reach state `step`; `donors` maps each receiving rank, in turn, to the ranks that hold the same bytes."""
 
     generation: int
     step: int
