@@ -13,10 +13,11 @@ from torch import nn
 from torch._C._distributed_c10d import HashStore
 
 from understudy.errors import TransferError
-from understudy.state import contents, transfer
+from understudy.state import contents, mail, transfer
 from understudy.state.manifest import Protected
 from understudy.state.same_host import Landmark, Reader
 
+CHATTER = 4096  # bytes of contents, digests and words at most
 WIDE = 160  # one weight is larger than transfer.SMALL
 
 
@@ -54,8 +55,7 @@ class PerThread:
 def line(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> PerThread:
     """A world of one receiver (rank 0) and as many donors as the test asks for."""
     made = PerThread(1 + getattr(request, "param", 1))
-    monkeypatch.setattr(transfer, "dist", made)
-    monkeypatch.setattr(contents, "dist", made)
+    monkeypatch.setattr(mail, "dist", made)
     return made
 
 
@@ -75,16 +75,17 @@ def make(seed: int, steps: int, width: int = WIDE) -> Protected:
 def move(line: PerThread, receiver: Protected, donors: list[Protected], read_memory: bool = False) -> int:
     """One transfer from all donors. Returns the number of bytes; errors come out here."""
     results: dict[int, Any] = {}
+    mails = [mail.Mail() for _ in range(len(donors) + 1)]  # they outlive the threads, as a member's does
 
     def act(rank: int) -> None:
         try:
             line.enter(rank)
             if rank == 0:
                 results[0] = transfer.receive_state(
-                    receiver, list(range(1, len(donors) + 1)), lambda: None, read_memory
+                    mails[0], receiver, list(range(1, len(donors) + 1)), lambda: None, read_memory
                 )
             else:
-                transfer.send_state(transfer.Outgoing(donors[rank - 1]), 0, rank - 1, len(donors))
+                transfer.send_state(mails[rank], transfer.Outgoing(donors[rank - 1]), 0, rank - 1, len(donors))
         except Exception as error:
             results[rank] = error
 
@@ -110,7 +111,7 @@ def test_a_joiner_without_optimizer_state_gets_everything(line: PerThread) -> No
     received = move(line, joiner, donors)
     assert digests(joiner) == digests(donors[0])
     size = sum(tensor.numel() * tensor.element_size() for tensor in donors[0].inventory().tensors.values())
-    assert received == size == sum(line.sent)
+    assert received == size <= sum(line.sent) < size + CHATTER
     if line.size > 2:
         assert all(line.sent[1:]), "every donor sends its share"
 
@@ -140,12 +141,15 @@ def test_more_donors_than_large_tensors(line: PerThread) -> None:
 @pytest.mark.parametrize("line", [1, 2], indirect=True)
 @pytest.mark.parametrize("large", [True, False])
 def test_a_flipped_bit_on_the_way_is_detected(line: PerThread, large: bool) -> None:
+    donors = [make(1, steps=1) for _ in range(line.size - 1)]
+    small = sum(t.nbytes for t in donors[0].inventory().tensors.values() if t.nbytes < transfer.SMALL)
+    struck = WIDE * WIDE * 4 if large else small
+
     def damage(tensor: torch.Tensor) -> None:
-        if (tensor.numel() == WIDE * WIDE * 4) == large:
+        if tensor.numel() == struck:
             tensor[tensor.numel() // 2] ^= 4
 
     line.damage = damage
-    donors = [make(1, steps=1) for _ in range(line.size - 1)]
     with pytest.raises(TransferError, match="does not match its digest"):
         move(line, make(2, steps=0), donors)
 
@@ -166,7 +170,7 @@ def test_on_the_same_host_large_tensors_are_read_from_memory(line: PerThread) ->
     received = move(line, joiner, donors, read_memory=True)
     assert digests(joiner) == digests(donors[0])
     small = sum(t.nbytes for t in donors[0].inventory().tensors.values() if t.nbytes < transfer.SMALL)
-    assert sum(line.sent) == small < received
+    assert small <= sum(line.sent) < small + CHATTER < received
 
 
 def test_damage_on_the_way_out_of_memory_is_detected(line: PerThread, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +194,7 @@ def test_where_memory_cannot_be_read_the_group_is_used(line: PerThread, monkeypa
     donor, joiner = make(1, steps=2), make(2, steps=0)
     received = move(line, joiner, [donor], read_memory=True)
     assert digests(joiner) == digests(donor)
-    assert sum(line.sent) == received
+    assert received <= sum(line.sent) < received + CHATTER
 
 
 def test_memory_of_another_process_is_not_taken_for_the_donors() -> None:
@@ -212,6 +216,6 @@ def test_a_receiver_whose_donor_never_comes_keeps_what_it_holds(line: PerThread)
     line.enter(0)
     thread.join()
     with pytest.raises(RuntimeError):
-        transfer.receive_state(laggard, [1], lambda: torn.append(True))
+        transfer.receive_state(mail.Mail(), laggard, [1], lambda: torn.append(True))
     assert digests(laggard) == before
     assert not torn

@@ -100,7 +100,10 @@ def _is_tcp_connection(descriptor: int) -> bool:
 
 
 def _shut_down(descriptor: int) -> bool:
-    return _with_duplicate(descriptor, lambda connection: connection.shutdown(socket.SHUT_RDWR))
+    """Only the way in. gloo reads the end of it and closes the connection itself, which tells everybody who waits. With
+    the way out shut down too, a send that is posted before gloo has read that end fails silently: its waiter sleeps on.
+    """
+    return _with_duplicate(descriptor, lambda connection: connection.shutdown(socket.SHUT_RD))
 
 
 def _with_duplicate(descriptor: int, act: Callable[[socket.socket], None]) -> bool:

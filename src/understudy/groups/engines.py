@@ -44,11 +44,15 @@ class Engines:
             ddp.reducer._rebuild_buckets()
 
     def reset(self) -> None:
-        """Forget an aborted iteration, and start equal on all ranks. Called after every regroup by everyone."""
+        """Start equal on all ranks. Called after every regroup by everyone."""
         for ddp in self._ddp:
             group = ddp.process_group
             assert isinstance(group, dist.ProcessGroup)
             ddp._update_process_group(group)  # type: ignore[no-untyped-call]
+        self.forget_iteration()
+
+    def forget_iteration(self) -> None:
+        """After a step that was cut short: parameters are in their shards again."""
         for root in self._fsdp_roots:
             root.reset_iter_state()
 

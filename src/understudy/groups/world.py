@@ -5,6 +5,7 @@ the script holds go on working with new peers behind them.
 """
 
 import functools
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -19,6 +20,9 @@ from understudy.errors import RegroupError, StepAbandoned
 from understudy.foundation.ids import Generation, Rank
 from understudy.groups.connections import Connections
 from understudy.groups.store import InterruptibleStore
+
+_LOOK_AGAIN_EVERY = 0.02  # seconds between two looks at whether the generation is abandoned
+_STUCK_AFTER = 0.5  # seconds; peers that live have connected or given up by then
 
 
 class World:
@@ -106,7 +110,7 @@ class World:
         prefix = f"handles/{generation}/{name}"
         self.store.set(f"{prefix}/{self.rank}", backend.get_reconfigure_handle())
         handles = self.store.multi_get([f"{prefix}/{rank}" for rank in ranks])
-        _reconfigure(backend, generation, [handle.decode() for handle in handles], self.timeout)
+        self._reconfigure(backend, generation, [handle.decode() for handle in handles])
         group._set_group_name(name)  # functional collectives find a group by its name
 
     # -- sandbox ------------------------------------------------------------------------------------------------------
@@ -140,13 +144,33 @@ class World:
         name = c10d._world.pg_names[group]
         self.make_real(name, group)
         backend = group._get_backend(self.device)
-        _reconfigure(backend, unique, [backend.get_reconfigure_handle()], self.timeout)
+        self._reconfigure(backend, unique, [backend.get_reconfigure_handle()])
         group._set_group_name(name)
 
+    def _reconfigure(self, backend: Any, unique: int, handles: list[str]) -> None:
+        """Connect to the new peers, in a thread that can be left behind.
 
-def _reconfigure(backend: Any, unique: int, handles: list[str], timeout: timedelta) -> None:
-    options = ReconfigureOptions()
-    options.uuid = unique
-    options.handles = handles
-    options.timeout = timeout
-    backend.reconfigure(options).wait()
+        A peer that dies before it has connected keeps us waiting, and there is no connection yet that could be broken.
+        The next generation can be formed meanwhile; the thread ends with the group's timeout. It is left only when it
+        is stuck: one that still succeeds must not do so after the next generation was formed.
+        """
+        options = ReconfigureOptions()
+        options.uuid = unique
+        options.handles = handles
+        options.timeout = self.timeout
+        troubles: list[Exception] = []
+        over = threading.Event()
+
+        def connect() -> None:
+            try:
+                backend.reconfigure(options).wait()
+            except Exception as trouble:
+                troubles.append(trouble)
+            over.set()
+
+        threading.Thread(target=connect, name="understudy-regroup", daemon=True).start()
+        while not over.wait(_LOOK_AGAIN_EVERY):
+            if self._abandoned() and not over.wait(_STUCK_AFTER):
+                raise StepAbandoned("the generation was abandoned while its peers were connecting")
+        if troubles:
+            raise troubles[0]

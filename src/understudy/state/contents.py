@@ -4,9 +4,9 @@ import os
 
 import msgspec
 import torch
-import torch.distributed as dist
 
 from understudy.errors import TransferError
+from understudy.state.mail import Mail
 from understudy.state.manifest import Inventory
 from understudy.state.same_host import Landmark, Reader, host_identity
 
@@ -44,7 +44,7 @@ def _address(tensor: torch.Tensor) -> int:
     return tensor.data_ptr() if tensor.device.type == "cpu" and tensor.is_contiguous() else 0
 
 
-def send_contents(inventory: Inventory, landmark: Landmark, receiver: int) -> None:
+def send_contents(mail: Mail, inventory: Inventory, landmark: Landmark, receiver: int) -> None:
     lines = [
         Line(path, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), _address(tensor))
         for path, tensor in inventory.tensors.items()
@@ -59,15 +59,15 @@ def send_contents(inventory: Inventory, landmark: Landmark, receiver: int) -> No
         landmark_address=landmark.address,
     )
     encoded = bytearray(msgspec.msgpack.encode(contents))
-    dist.send(torch.tensor([len(encoded)]), receiver)
-    dist.send(torch.frombuffer(encoded, dtype=torch.uint8), receiver)
+    mail.post(torch.tensor([len(encoded)]), receiver)
+    mail.post(torch.frombuffer(encoded, dtype=torch.uint8), receiver)
 
 
-def receive_contents(donor: int) -> Contents:
+def receive_contents(mail: Mail, donor: int) -> Contents:
     length = torch.zeros(1, dtype=torch.int64)
-    dist.recv(length, donor)
+    mail.receive(length, donor)
     encoded = torch.empty(int(length), dtype=torch.uint8)
-    dist.recv(encoded, donor)
+    mail.receive(encoded, donor)
     return msgspec.msgpack.decode(bytes(encoded.numpy()), type=Contents)
 
 

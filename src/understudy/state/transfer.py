@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 
 from understudy.errors import TransferError
 from understudy.state.contents import Contents, landing_place, receive_contents, send_contents, write_back
 from understudy.state.digests import digest_one
+from understudy.state.mail import Expected, Mail
 from understudy.state.manifest import Inventory, Protected
 from understudy.state.same_host import Landmark, Reader
 
@@ -52,62 +52,62 @@ class Outgoing:
         return self._digests[path]
 
 
-def send_state(outgoing: Outgoing, receiver: int, donor_place: int, donor_count: int) -> None:
+def send_state(mail: Mail, outgoing: Outgoing, receiver: int, donor_place: int, donor_count: int) -> None:
     """Donor's side. `donor_place` is this rank's place in the list of donors."""
     first = donor_place == 0
     if first:
-        send_contents(outgoing.inventory, outgoing.landmark, receiver)
-    if _hear(receiver) == _READ:
-        if not first:
-            return
-        _send_tensors(outgoing, receiver, _share(outgoing.inventory.tensors, 1), place=0, large_too=False)
-        if _hear(receiver) != _DONE:  # until then our memory must stay as it is
-            raise TransferError(f"what rank {receiver} read from this rank's memory does not match its digest")
+        send_contents(mail, outgoing.inventory, outgoing.landmark, receiver)
+    reads = _hear(mail, receiver) == _READ
+    if reads and not first:
         return
-    _send_tensors(outgoing, receiver, _share(outgoing.inventory.tensors, donor_count), donor_place, large_too=True)
+    share = _share(outgoing.inventory.tensors, 1 if reads else donor_count)
+    _send_tensors(mail, outgoing, receiver, share, donor_place, large_too=not reads)
+    if _hear(mail, receiver) != _DONE:  # until then our memory must stay as it is
+        raise TransferError(f"what rank {receiver} got from this rank does not match its digest")
 
 
-def _send_tensors(outgoing: Outgoing, receiver: int, share: _Share, place: int, large_too: bool) -> None:
+def _send_tensors(mail: Mail, outgoing: Outgoing, receiver: int, share: _Share, place: int, large_too: bool) -> None:
     """The small ones in one piece from the first donor, this donor's large ones, and the digests of all of them."""
     tensors = outgoing.inventory.tensors
-    works: list[dist.Work | None] = []
     digests = bytearray()
     if place == 0:
         small = _pack([tensors[path] for path in share.small])
-        works.append(dist.isend(small, receiver) if small.numel() else None)
+        mail.post(small, receiver)
         digests += digest_one(small)
-    if large_too:
-        works += [dist.isend(_as_bytes(tensors[path].contiguous()), receiver) for path in share.large[place]]
+    for path in share.large[place] if large_too else ():
+        mail.post(_as_bytes(tensors[path].contiguous()), receiver)
     for path in share.large[place]:
         digests += outgoing.digest(path)
-    for work in works:
-        _wait(work)
     if digests:
-        dist.send(torch.frombuffer(digests, dtype=torch.uint8), receiver)
+        mail.post(torch.frombuffer(digests, dtype=torch.uint8), receiver)
 
 
 def receive_state(
-    protected: Protected, donors: Sequence[int], before_first_byte: Callable[[], None], read_memory: bool = True
+    mail: Mail,
+    protected: Protected,
+    donors: Sequence[int],
+    before_first_byte: Callable[[], None],
+    read_memory: bool = True,
 ) -> int:
     """Receiver's side: everything lands in the protected objects. Returns the number of bytes that came."""
-    contents = receive_contents(donors[0])
+    contents = receive_contents(mail, donors[0])
     own = protected.inventory().tensors
     tensors = {line.path: landing_place(line, own.get(line.path)) for line in contents.lines}
     reader = contents.reader() if read_memory else None
     for donor in donors:
-        _tell(donor, _SEND if reader is None else _READ)
+        _tell(mail, donor, _SEND if reader is None else _READ)
     if reader is not None:
         donors = donors[:1]
     share = _share(tensors, len(donors))
     small = torch.empty(sum(_size(tensors[path]) for path in share.small), dtype=torch.uint8)
     before_first_byte()
     if reader is None:
-        arrived = _receive_tensors(donors, tensors, share, small)
+        arrived = _receive_tensors(mail, donors, tensors, share, small)
     else:
-        arrived = _read_tensors(donors[0], reader, contents, tensors, share, small)
-    damaged = [str(donor) for donor, digests in zip(donors, arrived, strict=True) if not _matches(donor, digests)]
-    if reader is not None:
-        _tell(donors[0], _DAMAGED if damaged else _DONE)
+        arrived = _read_tensors(mail, donors[0], reader, contents, tensors, share, small)
+    damaged = [str(donor) for donor, digests in zip(donors, arrived, strict=True) if not _matches(mail, donor, digests)]
+    for donor in donors:
+        _tell(mail, donor, _DAMAGED if damaged else _DONE)
     if damaged:
         raise TransferError(f"state from rank {', '.join(damaged)} does not match its digest")
     _unpack(small, [tensors[path] for path in share.small])
@@ -117,20 +117,25 @@ def receive_state(
 
 
 def _receive_tensors(
-    donors: Sequence[int], tensors: dict[str, torch.Tensor], share: _Share, small: torch.Tensor
+    mail: Mail, donors: Sequence[int], tensors: dict[str, torch.Tensor], share: _Share, small: torch.Tensor
 ) -> list[bytes]:
     """Over the process group, from all donors at once. Returns the digests of what each one sent."""
     landing = [[tensors[path] for path in part] for part in share.large]
     landing[0].insert(0, small)
     coming = [
-        [dist.irecv(_as_bytes(tensor), donor) if tensor.numel() else None for tensor in part]
-        for donor, part in zip(donors, landing, strict=True)
+        [mail.expect(_as_bytes(tensor), donor) for tensor in part] for donor, part in zip(donors, landing, strict=True)
     ]
-    return [_digest_as_they_come(part, works) for part, works in zip(landing, coming, strict=True)]
+    return [_digest_as_they_come(part, messages) for part, messages in zip(landing, coming, strict=True)]
 
 
 def _read_tensors(
-    donor: int, reader: Reader, contents: Contents, tensors: dict[str, torch.Tensor], share: _Share, small: torch.Tensor
+    mail: Mail,
+    donor: int,
+    reader: Reader,
+    contents: Contents,
+    tensors: dict[str, torch.Tensor],
+    share: _Share,
+    small: torch.Tensor,
 ) -> list[bytes]:
     """Out of the donor's memory, on all cores: the others wait for us. Returns the digests."""
     addresses = {line.path: line.address for line in contents.lines}
@@ -139,37 +144,37 @@ def _read_tensors(
         reader.read(addresses[path], tensors[path])
         return digest_one(tensors[path])
 
-    coming = dist.irecv(small, donor) if small.numel() else None
+    coming = mail.expect(small, donor)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         digests = b"".join(threads.map(read, share.large[0]))
-    _wait(coming)
+    coming.wait()
     return [digest_one(small) + digests]
 
 
-def _tell(rank: int, word: int) -> None:
-    dist.send(torch.tensor([word], dtype=torch.uint8), rank)
+def _tell(mail: Mail, rank: int, word: int) -> None:
+    mail.post(torch.tensor([word], dtype=torch.uint8), rank)
 
 
-def _hear(rank: int) -> int:
+def _hear(mail: Mail, rank: int) -> int:
     word = torch.zeros(1, dtype=torch.uint8)
-    dist.recv(word, rank)
+    mail.receive(word, rank)
     return int(word)
 
 
-def _digest_as_they_come(part: list[torch.Tensor], works: list[dist.Work | None]) -> bytes:
+def _digest_as_they_come(part: list[torch.Tensor], messages: list[Expected]) -> bytes:
     """The digest of each tensor is taken while the next ones are still on their way."""
     digests = bytearray()
-    for tensor, work in zip(part, works, strict=True):
-        _wait(work)
+    for tensor, message in zip(part, messages, strict=True):
+        message.wait()
         digests += digest_one(tensor)
     return bytes(digests)
 
 
-def _matches(donor: int, digests: bytes) -> bool:
+def _matches(mail: Mail, donor: int, digests: bytes) -> bool:
     if not digests:
         return True
     expected = torch.empty(len(digests), dtype=torch.uint8)
-    dist.recv(expected, donor)
+    mail.receive(expected, donor)
     return digests == bytes(expected.numpy())
 
 
@@ -208,8 +213,3 @@ def _unpack(packed: torch.Tensor, tensors: list[torch.Tensor]) -> None:
         part = packed[place : place + _size(tensor)]
         tensor.copy_(part.clone().view(tensor.dtype).reshape(tensor.shape))
         place += _size(tensor)
-
-
-def _wait(work: dist.Work | None) -> None:
-    if work is not None:
-        work.wait()

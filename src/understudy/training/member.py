@@ -19,6 +19,7 @@ from understudy.groups.fence import Fences
 from understudy.groups.world import World
 from understudy.protocol.positions import Position
 from understudy.state.buffers import ChangingBuffers
+from understudy.state.mail import Mail
 from understudy.state.manifest import Protected
 from understudy.state.transfer import Outgoing, receive_state, send_state
 from understudy.training.control import ControlLine
@@ -66,6 +67,7 @@ class Member:
         self._twin_key: str | None = None
         self._outgoing: tuple[StepNumber, Outgoing] | None = None
         self._likely_donor = False
+        self._mail = Mail()
         self._listeners: list[PhaseListener] = []
         control.when_abandoned(self._interrupt, self._answer_from_setup)
 
@@ -167,6 +169,7 @@ class Member:
 
     def _get_ready_to_give(self, holds: StepNumber) -> None:
         """A joiner rehearses now, and we have nothing to do: take the digests of what we may have to send it."""
+        self.engines.forget_iteration()  # a step that was cut short may have left parameters gathered from all shards
         self._outgoing = (holds, Outgoing(self.protected))
         self._outgoing[1].take_digests()
 
@@ -227,13 +230,14 @@ class Member:
 
     def _transfer(self, plan: messages.Resume) -> int:
         received = 0
+        self._mail.begin()
         for receiver, donors in plan.donors.items():
             if receiver == self.world.rank:
-                received = receive_state(self.protected, donors, self._tear)
+                received = receive_state(self._mail, self.protected, donors, self._tear)
                 self.holds = StepNumber(plan.step)
                 self.ledger.inherited(self.protected, self.generation, plan.step - 1)
             elif self.world.rank in donors:
-                send_state(self._give(plan.step), receiver, donors.index(self.world.rank), len(donors))
+                send_state(self._mail, self._give(plan.step), receiver, donors.index(self.world.rank), len(donors))
         return received
 
     def _tear(self) -> None:

@@ -12,23 +12,26 @@ _TUNED_WORKER = ("--group-timeout", "2", "--heartbeat-interval", "0.05")
 _WATCHDOG = ("--watchdog", "2")
 
 
-def _launch(place: Place, groups: int, flags: tuple[str, ...], worker: tuple[str, ...]) -> Command:
-    launcher = (sys.executable, "-m", _LAUNCHER, *place.worker_arguments, "--groups", str(groups))
+def _launch(scenario: Scenario, place: Place, ranks: int, flags: tuple[str, ...], worker: tuple[str, ...]) -> Command:
+    """With ddp a group is one rank; with hsdp it is one replica, of `shards` ranks."""
+    shards = 1 if scenario.work.mode == "ddp" else scenario.work.ranks // 2
+    launcher = (sys.executable, "-m", _LAUNCHER, *place.worker_arguments)
+    launcher = (*launcher, "--groups", str(ranks // shards), "--shards", str(shards))
     return Command(arguments=(*launcher, *flags, "--", *worker))
 
 
 def _as_in_readme(scenario: Scenario, place: Place) -> Command:
-    return _launch(place, scenario.work.ranks, (), ())
+    return _launch(scenario, place, scenario.work.ranks, (), ())
 
 
 def _tuned(scenario: Scenario, place: Place) -> Command:
-    return _launch(place, scenario.work.ranks, (*_TUNED_LIGHTHOUSE, *_WATCHDOG), _TUNED_WORKER)
+    return _launch(scenario, place, scenario.work.ranks, (*_TUNED_LIGHTHOUSE, *_WATCHDOG), _TUNED_WORKER)
 
 
 def _spares(scenario: Scenario, place: Place) -> Command:
     ranks = scenario.work.ranks
     flags = (*_TUNED_LIGHTHOUSE, *_WATCHDOG, "--min-replicas", str(ranks))
-    return _launch(place, ranks + scenario.spares, flags, (*_TUNED_WORKER, "--fixed-with-spares"))
+    return _launch(scenario, place, ranks + scenario.spares, flags, (*_TUNED_WORKER, "--fixed-with-spares"))
 
 
 def _missing() -> str | None:
@@ -39,6 +42,7 @@ _SETTINGS = {
     "restart of a dead group within 0.05 s": "torchft leaves restarts to the user; a quick supervisor is the best case",
     "lighthouse --min_replicas 1 --quorum_tick_ms 100 --join_timeout_ms 10000": "the command in torchft's README",
     "ProcessGroupGloo 5 s, PGTransport 10 s, Manager 30 s": "timeouts of torchft's train_ddp.py",
+    "hsdp: FSDP2 in a group, manager.allreduce in its all-reduce hook": "as in torchft's fsdp_test.py",
     "init_sync=False": "as its documentation asks for when all groups begin with the same seed",
     "data position from manager.current_step()": "no batch is repeated after a restart; its sampler would begin again",
     "all groups wait for each other at the start": "the first quorum is complete, no step is made by fewer groups",
@@ -63,6 +67,7 @@ TORCHFT = Arm(
     settings=_SETTINGS,
     command=_as_in_readme,
     missing=_missing,
+    modes=("ddp", "hsdp"),
     packages=("torch", "torchft-nightly"),
 )
 TORCHFT_TUNED = Arm(
@@ -71,6 +76,7 @@ TORCHFT_TUNED = Arm(
     settings={**_TUNED_SETTINGS, "lighthouse --min_replicas 1": "the command in torchft's README"},
     command=_tuned,
     missing=_missing,
+    modes=("ddp", "hsdp"),
     packages=("torch", "torchft-nightly"),
 )
 TORCHFT_SPARES = Arm(

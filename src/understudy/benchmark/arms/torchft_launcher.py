@@ -1,8 +1,9 @@
 """Starts a lighthouse and every replica group of the torchft arms, and starts a group again as soon as it dies.
 
 torchft itself leaves this to whatever runs its processes (its examples use torchrun or torchX per group). One program
-for all groups does the same with less: one process per group, and a death is seen within 50 ms. It ends with 0 when
-every group has ended with 0. The lighthouse listens on a free port of this machine.
+for all groups does the same with less: one process per rank, and a death is seen within 50 ms. When one rank of a group
+dies the others of the group are ended and all are started again, as torchrun would. It ends with 0 when every group has
+ended with 0. The lighthouse listens on a free port of this machine.
 
 A group that is stopped `--finish-grace` seconds after the first has finished is killed and started again, finds the
 final weights and finishes. So a group that hangs for good does not make the run fail when the rest of the training went
@@ -36,10 +37,10 @@ _LIGHTHOUSE_PATIENCE = 60.0
 
 @dataclass(slots=True)
 class Group:
-    """One replica group: its present process and what the watchdog knows of it."""
+    """One replica group: its present processes, one per shard, and what the watchdog knows of it."""
 
     number: int
-    process: subprocess.Popen[bytes]
+    processes: list[subprocess.Popen[bytes]]
     runs_at: float  # when it was last seen not stopped
     starts: int = 1
     step: int = -1
@@ -47,14 +48,24 @@ class Group:
 
     @property
     def finished(self) -> bool:
-        return self.process.poll() == 0
+        return all(process.poll() == 0 for process in self.processes)
+
+    @property
+    def died(self) -> str:
+        """Which process has ended badly; empty while none has."""
+        codes = {process.pid: process.poll() for process in self.processes}
+        return ", ".join(f"process {pid} with {code}" for pid, code in codes.items() if code not in (None, 0))
+
+    def end(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()  # not SIGTERM: a stopped process would not hear it
+            process.wait()
 
 
 class Lighthouse:
     def __init__(self, options: argparse.Namespace) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._place: tuple[str, int] = probe.getsockname()
+        self._place = ("127.0.0.1", _free_port())
         program = Path(sysconfig.get_path("scripts")) / "torchft_lighthouse"
         flags = ["--bind", "{}:{}".format(*self._place)]
         for name in ("min_replicas", "quorum_tick_ms", "join_timeout_ms", "heartbeat_timeout_ms"):
@@ -101,18 +112,14 @@ class Launcher:
             raise SystemExit("the lighthouse has died")
         self._observe(now)
         for group in self._groups:
-            code = group.process.poll()
-            if code is None:
-                if reason := self._reason_to_kill(group, now):
-                    _say(f"group {group.number} (process {group.process.pid}) is killed: {reason}")
-                    group.process.kill()
-                    group.process.wait()
-                    self._start_again(group, now)
-            elif code != 0:
-                _say(f"group {group.number} (process {group.process.pid}) has died with {code}")
+            if group.finished:
+                self._first_finish = self._first_finish or now
+            elif died := group.died:
+                _say(f"group {group.number} has died: {died}")
                 self._start_again(group, now)
-            elif self._first_finish is None:
-                self._first_finish = now
+            elif reason := self._reason_to_kill(group, now):
+                _say(f"group {group.number} is killed: {reason}")
+                self._start_again(group, now)
 
     def _observe(self, now: float) -> None:
         """A group is found on the board by its process, because with spares its slot changes."""
@@ -120,10 +127,10 @@ class Launcher:
         for pid, step in (self._board.look(rank) for rank in range(self._ranks)):
             steps[pid] = max(step, steps.get(pid, -1))
         for group in self._groups:
-            step = steps.get(group.process.pid, -1)
+            step = max(steps.get(process.pid, -1) for process in group.processes)
             if step != group.step:  # also to -1: a spare again
                 group.step, group.stepped_at = step, now
-            if not is_stopped(process_state(group.process.pid)):
+            if not any(is_stopped(process_state(process.pid)) for process in group.processes):
                 group.runs_at = now
 
     def _reason_to_kill(self, group: Group, now: float) -> str:
@@ -145,23 +152,35 @@ class Launcher:
     def _start_again(self, group: Group, now: float) -> None:
         if group.starts == _MANY_STARTS:
             raise SystemExit(f"group {group.number} has died {_MANY_STARTS} times")
-        group.process = self._start(group.number)
+        group.end()
+        group.processes = self._start(group.number)
         group.starts += 1
         group.step, group.stepped_at, group.runs_at = -1, 0.0, now
 
-    def _start(self, number: int) -> subprocess.Popen[bytes]:
+    def _start(self, number: int) -> list[subprocess.Popen[bytes]]:
         options = self._options
         worker = [sys.executable, "-m", "understudy.benchmark.workers.torchft"]
         told = ["--scenario", str(options.scenario), "--folder", str(options.folder)]
         own = ["--group", str(number), "--groups", str(options.groups), *options.worker]
         environment = {**os.environ, "TORCHFT_LIGHTHOUSE": self._lighthouse.address}
-        return subprocess.Popen([*worker, *told, *own], env=environment)
+        store = ["--shards", str(options.shards), "--store-port", str(_free_port())]
+        return [
+            subprocess.Popen([*worker, *told, *own, *store, "--shard", str(shard)], env=environment)
+            for shard in range(options.shards)
+        ]
 
     def _end(self) -> None:
-        for process in (*(group.process for group in self._groups), self._lighthouse.process):
-            if process.poll() is None:
-                process.kill()  # not SIGTERM: a stopped process would not hear it
-            process.wait()
+        for group in self._groups:
+            group.end()
+        self._lighthouse.process.kill()
+        self._lighthouse.process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _say(text: str) -> None:
@@ -174,6 +193,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--scenario", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--groups", type=int, required=True, help="replica groups, spares included")
+    parser.add_argument("--shards", type=int, default=1, help="ranks per group")
     parser.add_argument("--min-replicas", type=int, default=1)
     parser.add_argument("--quorum-tick-ms", type=int, default=100)
     parser.add_argument("--join-timeout-ms", type=int, default=10000)

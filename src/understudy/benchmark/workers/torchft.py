@@ -1,5 +1,8 @@
-"""One replica group of one rank under torchft: its Manager, ProcessGroupGloo, DistributedDataParallel and Optimizer,
+"""One rank of a replica group under torchft: its Manager, ProcessGroupGloo, DistributedDataParallel and Optimizer,
 put together as in its example train_ddp.py (`ProcessGroupGloo` with its own timeout, `PGTransport` for healing).
+
+With ddp a group has one rank. With hsdp it has two, which share a replica by FSDP2; gradients are then averaged over
+the groups in FSDP's all-reduce hook, as in torchft's fsdp_test.py.
 
 Where the example leaves a choice, the choice is the one that is best for torchft:
 
@@ -28,7 +31,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import TCPStore
+import torch.distributed as dist
+from torch import nn
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
 from torchft.checkpointing.pg_transport import PGTransport
 from torchft.manager import WorldSizeMode
@@ -45,6 +53,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--group", type=int, required=True, help="the number of this replica group")
     parser.add_argument("--groups", type=int, required=True, help="how many there are, spares included")
+    parser.add_argument("--shard", type=int, default=0, help="the number of this rank in its group")
+    parser.add_argument("--shards", type=int, default=1, help="ranks per group")
+    parser.add_argument("--store-port", type=int, required=True, help="of the group's store; its first rank hosts it")
     parser.add_argument("--fixed-with-spares", action="store_true", help="the world size stays at the number of ranks")
     parser.add_argument("--group-timeout", type=float, default=5.0, help="of ProcessGroupGloo, seconds")
     parser.add_argument("--transport-timeout", type=float, default=10.0, help="of PGTransport, seconds")
@@ -57,28 +68,41 @@ def _options() -> argparse.Namespace:
 class Training:
     def __init__(self, work: Work, folder: Path, options: argparse.Namespace) -> None:
         self._work, self._folder, self._options = work, folder, options
-        self._store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # torchrun would have one
+        first = options.shard == 0  # torchrun would host the store
+        self._store = TCPStore("localhost", options.store_port, is_master=first, wait_for_workers=False)
         self._group = ProcessGroupGloo(timeout=timedelta(seconds=options.group_timeout))
         self._members = 0  # of the quorum, spares and the healing included
         self.manager = self._make_manager()
-        self.model = DistributedDataParallel(self.manager, build_model(work))
+        self._weights = build_model(work)
+        self.model = self._distribute(self._weights)
         self._optimizer = Optimizer(self.manager, build_optimizer(self.model))
         self._data = build_data(work)
         self._recorder: Recorder | None = None
         self._rank: int | None = None
         if not options.fixed_with_spares:
-            self._record_as(options.group)
+            self._record_as(self._fixed_rank)
 
     def run(self) -> None:
         self._wait_for_all()
-        while self.manager.current_step() < self._work.steps:
-            if self._final.exists():
-                self.model.module.load_state_dict(torch.load(self._final))
-                break
-            self._step()
+        finished = self._others_have_finished()
+        while self.manager.current_step() < self._work.steps and not finished:
+            finished = not self._step() and self._others_have_finished()
+        if finished:
+            _load_shards(self._weights, torch.load(self._final))
         self._save()
         if self._recorder is not None:
-            self._recorder.end(digest_of(self.model.module))
+            self._recorder.end(digest_of(self._weights))
+
+    def _distribute(self, weights: nn.Sequential) -> nn.Module:
+        if self._options.shards == 1:
+            model: nn.Module = DistributedDataParallel(self.manager, weights)
+            return model
+        store = PrefixStore("group", self._store)
+        dist.init_process_group("gloo", store=store, rank=self._options.shard, world_size=self._options.shards)
+        mesh = init_device_mesh("cpu", (self._options.shards,), mesh_dim_names=("shard",))
+        for layer in (*weights, weights):
+            fully_shard(layer, mesh=mesh).set_all_reduce_hook(lambda gradient: self.manager.allreduce(gradient).wait())
+        return weights
 
     def _make_manager(self) -> Any:
         options = self._options
@@ -97,10 +121,10 @@ class Training:
                 self._group, timeout=timedelta(seconds=options.transport_timeout), device=torch.device("cpu")
             ),
             init_sync=False,
-            rank=0,
-            world_size=1,
+            rank=options.shard,
+            world_size=options.shards,
             store_addr="localhost",
-            store_port=self._store.port,
+            store_port=options.store_port,
         )
 
     def _state_dict(self) -> dict[str, Any]:
@@ -110,7 +134,8 @@ class Training:
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optim"])
 
-    def _step(self) -> None:
+    def _step(self) -> bool:
+        """Whether it was committed."""
         manager, ranks = self.manager, self._work.ranks
         self._optimizer.zero_grad()  # starts the quorum in the background
         rank = self._rank_of_step()
@@ -123,19 +148,26 @@ class Training:
         error = manager.errored()
         if manager.current_step() == step:
             self._notice(str(error.original_exception) if error else "not committed")
-            return
-        if manager.current_step() < self._work.steps and self._final.exists():
-            return  # made alone after the others had finished: no part of the training
+            return False
+        early = manager.current_step() < self._work.steps
+        if early and manager.num_participants() < self._options.groups and self._others_have_finished():
+            return False  # made alone after the others had finished: no part of the training
         samples = self._data.sample_ids(place, rank, ranks) if manager.is_participating() else []
         if self._options.fixed_with_spares:
             self._record_as(manager.participating_rank())
         if self._recorder is not None:
-            self._recorder.step(step, loss.item(), samples, replicas=manager.num_participants())
+            replicas = manager.num_participants() * self._options.shards
+            self._recorder.step(step, loss.item(), samples, replicas=replicas)
+        return True
+
+    @property
+    def _fixed_rank(self) -> int:
+        return int(self._options.group * self._options.shards + self._options.shard)
 
     def _rank_of_step(self) -> int:
         """With spares this waits for the quorum, which tells the rank. A spare computes any batch; none counts."""
         if not self._options.fixed_with_spares:
-            return int(self._options.group)
+            return self._fixed_rank
         rank: int | None = self.manager.participating_rank()
         return self._options.group % self._work.ranks if rank is None else rank
 
@@ -159,21 +191,39 @@ class Training:
         """Whoever is started again finds the marks of all, and goes on at once."""
         marks = self._folder / "torchft-started"
         marks.mkdir(exist_ok=True)
-        (marks / str(self._options.group)).touch()
+        (marks / str(self._fixed_rank)).touch()
         deadline = time.monotonic() + _START_PATIENCE
-        while len(os.listdir(marks)) < self._options.groups and time.monotonic() < deadline:
+        while len(os.listdir(marks)) < self._options.groups * self._options.shards and time.monotonic() < deadline:
             time.sleep(0.01)
 
     @property
     def _final(self) -> Path:
-        return self._folder / "torchft-final.pt"
+        return self._folder / f"torchft-final-{self._options.shard}.pt"
+
+    def _others_have_finished(self) -> bool:
+        """The ranks of a group must answer alike, so they ask each other."""
+        seen = torch.tensor([int(self._final.exists())])
+        if self._options.shards > 1:
+            dist.all_reduce(seen, op=dist.ReduceOp.MIN)
+        return bool(seen)
 
     def _save(self) -> None:
         """Before this group stops its heartbeats: others can form a quorum without it only when they can find this."""
         if not self._final.exists():
-            unfinished = self._folder / f"torchft-final-{self._options.group}"
-            torch.save(self.model.module.state_dict(), unfinished)
+            unfinished = self._folder / f"torchft-final-of-{self._fixed_rank}"
+            torch.save({name: _own(value) for name, value in self._weights.state_dict().items()}, unfinished)
             unfinished.replace(self._final)
+
+
+def _own(value: torch.Tensor) -> torch.Tensor:
+    """What this rank holds of a parameter."""
+    return value.to_local() if isinstance(value, DTensor) else value
+
+
+def _load_shards(model: nn.Module, saved: dict[str, torch.Tensor]) -> None:
+    with torch.no_grad():
+        for name, value in model.state_dict().items():
+            _own(value).copy_(saved[name])
 
 
 def main() -> None:

@@ -1,0 +1,44 @@
+"""Messages between two ranks of the default group, in which nobody ever waits for a send.
+
+gloo forgets to wake a thread that waits for a send when the connection breaks while the send is queued; it would sleep
+until the group's timeout. A receive is always woken. So a send is posted and kept, and whoever must know that it
+arrived waits for an answer.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+class Mail:
+    """What was posted is kept until the next transfer, since a message whose sender has dropped it is never sent."""
+
+    def __init__(self) -> None:
+        self._posted: list[tuple[Any, torch.Tensor]] = []
+
+    def begin(self) -> None:
+        """A new transfer, over new connections: what was posted on the old ones is of no use to anybody."""
+        self._posted.clear()
+
+    def post(self, message: torch.Tensor, to: int) -> None:
+        """`message` must not change until `to` has answered."""
+        if message.numel():
+            self._posted.append((dist.isend(message, to), message))
+
+    def expect(self, into: torch.Tensor, sender: int) -> "Expected":
+        return Expected(dist.irecv(into, sender) if into.numel() else None)
+
+    def receive(self, into: torch.Tensor, sender: int) -> None:
+        self.expect(into, sender).wait()
+
+
+class Expected:
+    """A message on its way."""
+
+    def __init__(self, work: Any) -> None:
+        self._work = work
+
+    def wait(self) -> None:
+        if self._work is not None:
+            self._work.wait()
