@@ -39,7 +39,8 @@ def test_a_script_cannot_tell_a_fork_from_a_start(tmp_path: Path) -> None:
 
 
 def test_so_does_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(SCRIPTS))
+    inherited = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SCRIPTS), inherited] if inherited else [str(SCRIPTS)]))
     with understudy_run(tmp_path, "-m", "plain_facts", str(tmp_path)) as job:
         assert job.wait() == 0, job.output
     seen = facts(tmp_path)
