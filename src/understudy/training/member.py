@@ -16,6 +16,7 @@ from understudy.errors import StepAbandoned, UnderstudyError
 from understudy.foundation.ids import Generation, StepNumber
 from understudy.groups.engines import Engines
 from understudy.groups.fence import Fences
+from understudy.groups.stillness import Stillness
 from understudy.groups.world import World
 from understudy.protocol.positions import Position
 from understudy.state.buffers import ChangingBuffers
@@ -32,6 +33,9 @@ ABANDONMENT_LIMIT = 60.0
 
 _LIKELY_DONORS = 2
 """The lowest living twin gives; so the two lowest get ready, and all others leave the processor to the joiner."""
+
+_LONGEST_UNREST = 0.25
+"""Seconds after which the connections of an abandoned generation are broken even if some thread still runs."""
 
 PhaseListener = Callable[[str, int], None]
 
@@ -68,6 +72,8 @@ class Member:
         self._outgoing: tuple[StepNumber, Outgoing] | None = None
         self._likely_donor = False
         self._mail = Mail()
+        self._stillness = Stillness()
+        self._interrupted_for, self._interrupted_at = Generation(0), 0.0
         self._listeners: list[PhaseListener] = []
         control.when_abandoned(self._interrupt, self._answer_from_setup)
 
@@ -103,7 +109,12 @@ class Member:
     # -- called by the control thread -----------------------------------------------------------------------------
 
     def _interrupt(self) -> None:
-        if self.in_steps:
+        """Called again and again until the main thread has noticed. Breaking waits for stillness, but not forever."""
+        if not self.in_steps:
+            return
+        if self._interrupted_for != self.control.abandoned:
+            self._interrupted_for, self._interrupted_at = self.control.abandoned, time.monotonic()
+        if self._stillness.reached() or time.monotonic() - self._interrupted_at > _LONGEST_UNREST:
             self.world.connections.break_all()
 
     def _answer_from_setup(self, generation: Generation) -> messages.Message | None:
