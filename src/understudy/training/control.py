@@ -18,7 +18,7 @@ from understudy.errors import WireError
 from understudy.foundation.ids import Generation
 from understudy.wire import framing, messages
 
-_INTERRUPT_EVERY = 0.01
+_INTERRUPT_EVERY = 0.003
 
 
 class ControlLine:

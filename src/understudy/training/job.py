@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -166,8 +165,7 @@ class Job:
         member.phase("rehearse")
         member.engines.prepare_sandbox(member.world)
         self._current = step = RehearsalStep(member, self._prepare, self._fetch)
-        with _all_cores():  # the others wait, and what a rehearsal computes does not count
-            yield step
+        yield step  # on as many threads as the script uses: more of them than free cores would wait for each other
         self._check_entered(step)
         member.ledger.time("rehearsal", time.monotonic() - start)
         for optimizer in self._protected.optimizers.values():
@@ -276,16 +274,6 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, ti
         device=device,
         member=member,
     )
-
-
-@contextmanager
-def _all_cores() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(max(threads, os.cpu_count() or 1))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _report_uncaught_errors(member: Member) -> None:
