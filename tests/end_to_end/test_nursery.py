@@ -11,7 +11,7 @@ import pytest
 from tests.end_to_end.running import SCRIPTS, Running, processes, understudy_run, wait_until
 
 from understudy.faults.proving import Setup
-from understudy.faults.watching import children_of
+from understudy.foundation.parenthood import children_of
 from understudy.ledger.comparing import Verdict, compare
 from understudy.ledger.reading import Run, read_run
 

@@ -59,10 +59,6 @@ class Nursery:
     # -- what the supervisor asks for ----------------------------------------------------------------------------------
 
     @property
-    def process(self) -> WatchedProcess | None:
-        return self._process
-
-    @property
     def expecting(self) -> bool:
         return bool(self._expected)
 
@@ -99,18 +95,18 @@ class Nursery:
         for expected in self._expected.values():
             expected.close()
         self._expected.clear()
-        if self._process is not None and self._process.alive:
-            self._process.kill_and_wait()
+        if self.process is not None and self.process.alive:
+            self.process.kill_and_wait()
 
     # -- the nursery's life --------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
         self._ready, self._why = False, None
-        self._process: WatchedProcess | None = None
+        self.process: WatchedProcess | None = None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         descriptor = theirs.fileno()
         try:
-            self._process = start_process(
+            self.process = start_process(
                 (*self._command, str(descriptor), *self._worker_command),
                 environment=self._environment,
                 on_exit=self._on_exit,
@@ -151,8 +147,8 @@ class Nursery:
         """Ends the nursery. What becomes of those who wait for it is settled when it has ended."""
         self._why = self._why or why
         self._end_line()
-        if self._process is not None and self._process.alive:
-            self._process.kill()
+        if self.process is not None and self.process.alive:
+            self.process.kill()
         else:
             self._replace()
 

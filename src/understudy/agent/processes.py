@@ -13,10 +13,9 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 from understudy.foundation.ids import StepNumber
-from understudy.foundation.parenthood import die_with
+from understudy.foundation.parenthood import children_of, die_with
 from understudy.protocol.causes import Cause, CauseKind
 
 _GONE = -int(signal.SIGKILL)
@@ -147,8 +146,7 @@ def adopt_process(pid: int, watched: WatchedProcess) -> None:
 
 def reap_orphans(ours: Collection[int]) -> None:
     """Bury dead children that are not `ours`: helpers of a worker that outlived it, and became our children."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    for pid in {int(child) for child in children} - set(ours):
+    for pid in set(children_of(os.getpid())) - set(ours):
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
 

@@ -14,6 +14,7 @@ from types import TracebackType
 import msgspec
 
 from understudy.detection.progress import Place, Progress, ProgressReader
+from understudy.foundation.parenthood import children_of
 from understudy.ledger.records import RecoveryRecord
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -100,21 +101,13 @@ def _look(path: str) -> Progress:
         reader.release()
 
 
-def children_of(pid: int) -> list[int]:
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-
-
 def page_of(pid: int) -> str | None:
     """The progress page that a worker keeps open; its name is the member's. An agent has those of all its workers."""
     try:
-        links = {_link(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
+        pages = {link for link in _open_files(pid) if link.endswith(".progress")}
     except OSError:
         return None
-    pages = [link for link in links if link.endswith(".progress")]
-    return pages[0] if len(pages) == 1 else None
+    return pages.pop() if len(pages) == 1 else None
 
 
 def footprint(pid: int) -> Footprint | None:
@@ -122,7 +115,7 @@ def footprint(pid: int) -> Footprint | None:
     try:
         status = Path(f"/proc/{pid}/status").read_text()
         values = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
-        links = [_link(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
+        links = _open_files(pid)
     except OSError:
         return None
     sockets = sum(link.startswith("socket:") for link in links)
@@ -133,6 +126,11 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _open_files(pid: int) -> list[str]:
+    """What each of its descriptors stands for."""
+    return [_link(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
 
 
 def _link(path: str) -> str:

@@ -264,24 +264,25 @@ class Member:
 
     def finish(self) -> None:
         """All steps are done here; leave only when they are done everywhere, for somebody may need our state."""
-        while not self.control.released and not self.failed:
-            if self.abandoned:
-                self.recover()
-            self.show(Place.FINISHED)
-            self.control.send(messages.Finished(generation=self.generation))
-            self.control.await_release(self.generation, timeout=1.0)
+        self._await_release(when_abandoned=self.recover)
 
     def finish_early(self) -> None:
         """At the end of a process that left the loop before the last step. It cannot take part in a step any more."""
+        self._await_release(when_abandoned=self._end_process)
+
+    def _end_process(self) -> None:
+        print(
+            f"understudy: rank {self.world.rank} left its loop over job.steps() before the last step, and the others "
+            "still need it; its process ends",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(1)
+
+    def _await_release(self, when_abandoned: Callable[[], None]) -> None:
         while not self.control.released and not self.failed:
             if self.abandoned:
-                print(
-                    f"understudy: rank {self.world.rank} left its loop over job.steps() before the last step, and the "
-                    "others still need it; its process ends",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                os._exit(1)
+                when_abandoned()
             self.show(Place.FINISHED)
             self.control.send(messages.Finished(generation=self.generation))
             self.control.await_release(self.generation, timeout=1.0)

@@ -14,7 +14,6 @@ passes after it has recorded its end, so one such worker is enough; those that f
 import argparse
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ from types import FrameType
 
 import msgspec
 
-from understudy.benchmark.processes import processes_with
+from understudy.benchmark.processes import free_port, processes_with
 from understudy.benchmark.scenario import Scenario
 
 _HOST = "127.0.0.1"
@@ -32,19 +31,12 @@ _POLL = 0.05
 _MONITORS_PATIENCE = 3.0  # each worker has a monitor process, which ends after it has told the store of its worker
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class Processes:
     """The server and the workers, of which number i is rank i at the beginning."""
 
     def __init__(self, arguments: Sequence[str], count: int) -> None:
         self._command = (sys.executable, "-m", "understudy.benchmark.workers.nvrx", *arguments)
-        self._shared = {**os.environ, "MASTER_ADDR": _HOST, "MASTER_PORT": str(_free_port())}
+        self._shared = {**os.environ, "MASTER_ADDR": _HOST, "MASTER_PORT": str(free_port())}
         self._shared["TORCH_CPP_LOG_LEVEL"] = "error"  # each wait in the store that times out is a warning otherwise
         self._server = self._start({}, "--host-store")
         self._workers = [self._start(self._place(rank, count)) for rank in range(count)]

@@ -26,6 +26,7 @@ from types import FrameType
 
 import msgspec
 
+from understudy.benchmark.processes import free_port
 from understudy.benchmark.recording import Board
 from understudy.benchmark.scenario import Scenario
 from understudy.detection.process_state import is_stopped, process_state
@@ -65,7 +66,7 @@ class Group:
 
 class Lighthouse:
     def __init__(self, options: argparse.Namespace) -> None:
-        self._place = ("127.0.0.1", _free_port())
+        self._place = ("127.0.0.1", free_port())
         program = Path(sysconfig.get_path("scripts")) / "torchft_lighthouse"
         flags = ["--bind", "{}:{}".format(*self._place)]
         for name in ("min_replicas", "quorum_tick_ms", "join_timeout_ms", "heartbeat_timeout_ms"):
@@ -163,7 +164,7 @@ class Launcher:
         told = ["--scenario", str(options.scenario), "--folder", str(options.folder)]
         own = ["--group", str(number), "--groups", str(options.groups), *options.worker]
         environment = {**os.environ, "TORCHFT_LIGHTHOUSE": self._lighthouse.address}
-        store = ["--shards", str(options.shards), "--store-port", str(_free_port())]
+        store = ["--shards", str(options.shards), "--store-port", str(free_port())]
         return [
             subprocess.Popen([*worker, *told, *own, *store, "--shard", str(shard)], env=environment)
             for shard in range(options.shards)
@@ -174,13 +175,6 @@ class Launcher:
             group.end()
         self._lighthouse.process.kill()
         self._lighthouse.process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _say(text: str) -> None:
