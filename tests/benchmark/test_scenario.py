@@ -51,3 +51,9 @@ def test_arms_take_turns_and_the_first_one_changes() -> None:
         (1, True, "restart"),
         (1, True, "understudy"),
     ]
+
+
+def test_a_scenario_may_leave_out_the_steady_runs_of_all_but_bare() -> None:
+    scenario = Scenario(name="x", title="x", faults=Faults(kill=1), repetitions=1, steady=("bare",))
+    order = [(turn.faulty, turn.arm) for turn in turns(scenario, ["bare", "restart", "understudy"])]
+    assert order == [(False, "bare"), (True, "restart"), (True, "understudy")]

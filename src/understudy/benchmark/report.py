@@ -6,6 +6,7 @@ from pathlib import Path
 from understudy.benchmark import summary
 from understudy.benchmark.results import Campaign, FaultResult, RunResult
 from understudy.benchmark.summary import Spread
+from understudy.benchmark.targets import targets
 
 _CANNOT_SHOW = """\
 ## What a desk benchmark cannot show
@@ -51,6 +52,7 @@ def write_report(campaign: Campaign, folder: Path) -> list[Path]:
         *(f"![{title}]({path.name})\n" for title, path in pictures),
         "## With faults\n",
         _faulty_table(campaign),
+        _targets(campaign),
         "## Where the time went\n",
         _split_table(campaign),
         "## After a fault\n",
@@ -124,6 +126,15 @@ def _faulty_table(campaign: Campaign) -> str:
         )
     head = ("arm", "finished", "wall clock", "x bare", "steps per minute", "steps lost", "samples dropped")
     return _table((*head, "samples repeated", "final weights", "final loss"), rows)
+
+
+def _targets(campaign: Campaign) -> str:
+    rows = [
+        (target.what, target.wanted, target.measured, "yes" if target.reached else "**no**")
+        for target in targets(campaign)
+    ]
+    head = ("what understudy is meant to reach", "wanted", "measured", "reached")
+    return "## Targets\n\n" + _table(head, rows) if rows else ""
 
 
 def _split_table(campaign: Campaign) -> str:

@@ -46,7 +46,7 @@ def turns(scenario: Scenario, arms: list[str]) -> list[Turn]:
     for repetition in range(scenario.repetitions):
         first = repetition % len(arms)
         rotated = arms[first:] + arms[:first]
-        order += [Turn(arm, repetition, faulty=False) for arm in rotated]
+        order += [Turn(arm, repetition, faulty=False) for arm in rotated if scenario.runs_steady(arm)]
         if scenario.schedule():
             order += [Turn(arm, repetition, faulty=True) for arm in rotated if ARMS[arm].survives_faults]
     return order

@@ -63,6 +63,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     work: Work = Work()
     faults: Faults = Faults()
     arms: tuple[str, ...] = ()
+    steady: tuple[str, ...] = ()  # arms that run without faults too (none named: all); `bare` always does
     repetitions: int = 3
     checkpoint_every: int = 20  # steps; for arms that save
     spares: int = 1  # for arms that have spares
@@ -80,6 +81,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             rank = chance.randrange(self.work.ranks)
             planned.append(PlannedFault(kind=kind, rank=rank, step=int(step), delay=round(0.15 * chance.random(), 3)))
         return tuple(planned)
+
+    def runs_steady(self, arm: str) -> bool:
+        return not self.steady or arm in (*self.steady, "bare")
 
     def without_faults(self) -> "Scenario":
         return msgspec.structs.replace(self, faults=Faults(seed=self.faults.seed))
