@@ -62,7 +62,7 @@ def test_a_training_world_is_never_called_stalled_and_its_pace_is_learnt() -> No
     events = world.train(range(20), duration=0.5)
     assert stalls(events) == []
     learnt = [event for event in events if isinstance(event, PaceLearnt)]
-    assert len(learnt) == 1 and abs(learnt[0].slowest_step - 0.5) < 0.11
+    assert len(learnt) == 1 and abs(learnt[0].pace - 0.5) < 0.11
 
 
 def test_silence_of_all_ranks_is_a_stall_after_the_floor() -> None:
@@ -96,11 +96,20 @@ def test_what_a_setup_took_makes_the_first_deadline_longer_not_shorter() -> None
     assert len(stalls(world.pass_time(1.0))) == 1
 
 
-def test_the_deadline_grows_with_the_slowest_recent_step() -> None:
+def test_the_deadline_grows_with_the_pace_of_recent_steps() -> None:
     world = World()
     world.train(range(6), duration=3.0)
     assert stalls(world.pass_time(29.0)) == []
     assert len(stalls(world.pass_time(2.0))) == 1
+
+
+def test_one_slow_step_makes_the_deadline_longer_but_not_by_the_whole_factor() -> None:
+    """Once a machine that stood still for five seconds made every hang of the next fifty steps cost fifty."""
+    world = World(floor=2.0)
+    world.train(range(20), duration=0.2)
+    assert world.watch.deadline() < 3.1
+    world.train(range(20, 21), duration=5.0)
+    assert 9.0 < world.watch.deadline() < 11.0
 
 
 def test_the_first_two_steps_of_a_member_are_no_part_of_its_pace() -> None:

@@ -118,7 +118,7 @@ def _add_own_flags(parser: argparse.ArgumentParser) -> None:
     _flag(group, "--max-replacements", type=int, default=default.max_replacements, help="processes started later")
     _flag(group, "--max-deaths-per-step", type=int, default=default.max_deaths_per_step, help="losses of one rank")
     _flag(group, "--hang-floor", type=float, default=default.stall_floor, help="shortest deadline of a step, seconds")
-    _flag(group, "--hang-factor", type=float, default=default.stall_factor, help="times the slowest recent step")
+    _flag(group, "--hang-factor", type=float, default=default.stall_factor, help="times the typical recent step")
     _flag(group, "--hang-floor-outside", type=float, default=300.0, help="the same, outside of steps")
     _flag(group, "--preparation-limit", type=float, default=default.preparation_limit, help="a joiner's preparation")
     _flag(group, "--forming-limit", type=float, default=default.forming_limit, help="regroup and transfer, seconds")

@@ -8,6 +8,8 @@ follows from it is decided by `protocol`.
 - Ranks that set up or recover are not judged, and nobody is before the world has its first step behind it. The protocol
   has its own deadlines for recoveries.
 - A process that has been stopped (state T) for the deadline is named at once, whatever the others do.
+- The deadline follows the typical step. One slow step (the machine stood still, a checkpoint) makes it longer, but not
+  by the whole factor: hangs would be found late for many steps after it.
 - Who cried wolf gets more patient: after an alarm from which all the same members went on, the deadline doubles for a
   while.
 """
@@ -15,6 +17,7 @@ follows from it is decided by `protocol`.
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from statistics import median
 
 from understudy.detection.process_state import is_stopped
 from understudy.detection.progress import Place, Progress
@@ -26,6 +29,7 @@ _WINDOW = 50  # steps
 _FIRST_STEPS = 2  # of each member: imports, compilation and allocation make them long
 _MOST_PATIENCE = 16
 _STATE_EVERY = 1.0  # seconds between two questions to the kernel about the same process
+_OUTLIER = 5  # the slowest recent step counts for the pace with a fifth of its length
 _NEWS = 1.1  # a pace that changed by this factor is told
 
 _JUDGED = (Place.IN_STEP, Place.BETWEEN_STEPS, Place.FINISHED)
@@ -59,15 +63,12 @@ class StallWatch:
         self._outside_floor, self._patience_for = outside_floor, patience_for
         self._seen: dict[MemberId, _Seen] = {}
         self._told_pace = 0.0
+        self._slowest = 0.0
         self._first_steps = 0.0  # stands in for the pace until that is learnt
         self._alarm: _Alarm | None = None
         self._quiet_until = float("-inf")
         self._patience = 1
         self._patient_until = float("-inf")
-
-    @property
-    def slowest_step(self) -> float:
-        return max((max(seen.durations, default=0.0) for seen in self._seen.values()), default=0.0)
 
     def deadline(self) -> float:
         return self._patience * self._policy.stall_deadline(self._told_pace or self._first_steps)
@@ -114,11 +115,13 @@ class StallWatch:
         return True
 
     def _learn(self, now: float) -> tuple[Event, ...]:
-        slowest = self.slowest_step
-        if slowest <= 0 or self._told_pace / _NEWS < slowest < self._told_pace * _NEWS:
+        known = [seen.durations for seen in self._seen.values() if seen.durations]
+        self._slowest = max(map(max, known), default=0.0)
+        pace = max(max(map(median, known), default=0.0), self._slowest / _OUTLIER)
+        if pace <= 0 or self._told_pace / _NEWS < pace < self._told_pace * _NEWS:
             return ()
-        self._told_pace = slowest
-        return (PaceLearnt(at=now, slowest_step=slowest),)
+        self._told_pace = pace
+        return (PaceLearnt(at=now, pace=pace),)
 
     def _look_back(self, now: float) -> None:
         """Was the last alarm a false one? Did patience run out?"""
@@ -182,7 +185,7 @@ class StallWatch:
         step = max(seen.page.step for seen in judged.values())
         return (
             f"no rank made progress for {silent:.1f} s in step {step} (deadline {deadline:.1f} s; "
-            f"slowest recent step {self._told_pace:.3f} s)"
+            f"slowest recent step {self._slowest:.3f} s)"
         )
 
 

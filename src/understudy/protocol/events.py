@@ -58,9 +58,9 @@ class ProgressStalled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaceLearnt(Event):
-    """The slowest recent step, from which deadlines follow."""
+    """Seconds that a step takes, from which deadlines follow."""
 
-    slowest_step: float
+    pace: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

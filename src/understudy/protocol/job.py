@@ -94,7 +94,7 @@ class JobMachine:
             case ev.Tick():
                 return self._on_tick(event.at)
             case ev.PaceLearnt():
-                self.recovery.slowest_step = event.slowest_step
+                self.recovery.pace = event.pace
                 return []
             case ev.ProgressStalled():
                 return self._on_stall(event)

@@ -14,7 +14,7 @@ class Policy:
     max_deaths_per_step: int = 5  # --max-deaths-per-step
     spare_failures_in_a_row: int = 3  # spares that may die before becoming warm until the host counts as unhealthy
     stall_floor: float = 10.0  # --hang-floor: no deadline is shorter than this many seconds
-    stall_factor: float = 10.0  # --hang-factor: deadline = factor x the slowest recent step
+    stall_factor: float = 10.0  # --hang-factor: deadline = factor x the pace of recent steps
     preparation_limit: float = 300.0  # --preparation-limit: a joiner's imports, setup and rehearsal
     forming_limit: float = 120.0  # --forming-limit: regroup and transfer
     donors_per_receiver: int = 8  # more than one helps while one connection does not fill the way between them
@@ -22,6 +22,6 @@ class Policy:
     resend_every: float = 2.0  # a message that was not answered is sent again after this many seconds
     refill_delay: float = 1.0  # a new spare imports its modules after the world has found its pace again
 
-    def stall_deadline(self, slowest_step: float) -> float:
-        """How long a world may be silent before it is called stalled, given its slowest recent step."""
-        return max(self.stall_floor, self.stall_factor * slowest_step)
+    def stall_deadline(self, pace: float) -> float:
+        """How long a world may be silent before it is called stalled, given how long its steps take."""
+        return max(self.stall_floor, self.stall_factor * pace)

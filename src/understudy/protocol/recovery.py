@@ -44,7 +44,7 @@ class Recovery:
     generation: Generation = Generation(0)
     founded_in: Generation = Generation(0)
     reason: str = ""
-    slowest_step: float = 0.0
+    pace: float = 0.0
     established: bool = False  # somebody has its first step behind it
     start_overs: int = 0
     attempts: int = 0
@@ -65,7 +65,7 @@ class Recovery:
             self.generation,
             self.founded_in,
             self.reason,
-            self.slowest_step,
+            self.pace,
             self.established,
             self.start_overs,
             self.attempts,
@@ -153,7 +153,7 @@ class Recovery:
                 self.positions[seated.rank] = Position(holds=None, established=False)
             if seated.connected:
                 told.append(seated.id)
-        self.deadline = at + self.policy.stall_deadline(self.slowest_step)
+        self.deadline = at + self.policy.stall_deadline(self.pace)
         self.resend_at = at + self.policy.resend_every
         manned = self.man_vacancies(at, pool) if self.established else []
         return [

@@ -9,7 +9,7 @@ from understudy.benchmark.scenario import Scenario
 _LAUNCHER = "understudy.benchmark.arms.torchft_launcher"
 _TUNED_LIGHTHOUSE = ("--quorum-tick-ms", "20", "--join-timeout-ms", "3000", "--heartbeat-timeout-ms", "1000")
 _TUNED_WORKER = ("--group-timeout", "2", "--heartbeat-interval", "0.05")
-_WATCHDOG = ("--watchdog", "2")
+_WATCHDOG = ("--stopped-patience", "2", "--step-patience", "2")
 
 
 def _launch(scenario: Scenario, place: Place, ranks: int, flags: tuple[str, ...], worker: tuple[str, ...]) -> Command:
@@ -42,15 +42,17 @@ _SETTINGS = {
     "restart of a dead group within 0.05 s": "torchft leaves restarts to the user; a quick supervisor is the best case",
     "lighthouse --min_replicas 1 --quorum_tick_ms 100 --join_timeout_ms 10000": "the command in torchft's README",
     "ProcessGroupGloo 5 s, PGTransport 10 s, Manager 30 s": "timeouts of torchft's train_ddp.py",
+    "a stopped group is killed after 5 s": "it would never come back otherwise. 5 s without a heartbeat is when the "
+    "lighthouse counts a group as dead by default",
     "hsdp: FSDP2 in a group, manager.allreduce in its all-reduce hook": "as in torchft's fsdp_test.py",
     "init_sync=False": "as its documentation asks for when all groups begin with the same seed",
     "data position from manager.current_step()": "no batch is repeated after a restart; its sampler would begin again",
     "all groups wait for each other at the start": "the first quorum is complete, no step is made by fewer groups",
     "weights saved at the end": "a group that was away at the last step takes them; it would train on alone otherwise",
-    "--finish-grace 10": "a group that is still stopped 10 s after the others have finished is killed, and ends too",
 }
+_README_ONLY = ("lighthouse", "ProcessGroupGloo", "a stopped group")
 _TUNED_SETTINGS = {
-    **{reason: why for reason, why in _SETTINGS.items() if not reason.startswith(("lighthouse", "ProcessGroupGloo"))},
+    **{reason: why for reason, why in _SETTINGS.items() if not reason.startswith(_README_ONLY)},
     "lighthouse --heartbeat_timeout_ms 1000 (default 5000)": "a dead group is out of the quorum after 1 s, not 5 s",
     "lighthouse --join_timeout_ms 3000 (README 10000)": "for groups that are alive but late. Below the 2 s of "
     "ProcessGroupGloo a group that still waits in a broken collective would be left out, and had to heal",
@@ -58,7 +60,7 @@ _TUNED_SETTINGS = {
     "Manager heartbeat_interval 0.05 s (default 0.1)": "20 heartbeats within the shorter heartbeat timeout",
     "ProcessGroupGloo 2 s (train_ddp.py 5)": "a group that hangs in a step is noticed after 2 s; steps are far shorter",
     "PGTransport 10 s, Manager 30 s": "timeouts of torchft's train_ddp.py; they bound nothing that a fault waits for",
-    "--watchdog 2": "a group that is stopped, or makes no step while others do, is killed and started again after 2 s",
+    "watchdog of 2 s": "a group that is stopped, or makes no step while others do, is killed and started again",
 }
 
 TORCHFT = Arm(

@@ -5,14 +5,14 @@ for all groups does the same with less: one process per rank, and a death is see
 dies the others of the group are ended and all are started again, as torchrun would. It ends with 0 when every group has
 ended with 0. The lighthouse listens on a free port of this machine.
 
-A group that is stopped `--finish-grace` seconds after the first has finished is killed and started again, finds the
-final weights and finishes. So a group that hangs for good does not make the run fail when the rest of the training went
-on without it. A group that runs is left alone: it finds the weights by itself, or dies of its quorum's timeout first.
+A group that is stopped for `--stopped-patience` seconds is killed and started again; it would never come back.
+With `--step-patience` so is one that runs, but makes no step while others do.
 
 `python -m understudy.benchmark.arms.torchft_launcher --scenario FILE --folder FOLDER [options] -- [worker options]`
 """
 
 import argparse
+import math
 import os
 import signal
 import socket
@@ -94,7 +94,6 @@ class Launcher:
         self._board = Board(options.folder, ranks)
         self._lighthouse = Lighthouse(options)
         self._groups: list[Group] = []
-        self._first_finish: float | None = None
 
     def run(self) -> None:
         try:
@@ -114,8 +113,8 @@ class Launcher:
         self._observe(now)
         for group in self._groups:
             if group.finished:
-                self._first_finish = self._first_finish or now
-            elif died := group.died:
+                continue
+            if died := group.died:
                 _say(f"group {group.number} has died: {died}")
                 self._start_again(group, now)
             elif reason := self._reason_to_kill(group, now):
@@ -137,17 +136,11 @@ class Launcher:
     def _reason_to_kill(self, group: Group, now: float) -> str:
         """A stopped process holds up all others, so for that the others need not move. A group that holds no slot or
         has no step yet is starting, healing or a spare, and only has to run."""
-        over = self._first_finish
-        if over is not None and now - max(over, group.runs_at) > self._options.finish_grace:
-            return "the training is over and it is still stopped"
-        patience = self._options.watchdog
-        if patience is None:
-            return ""
-        if now - group.runs_at > patience:
-            return f"stopped for {patience} s"
+        if now - group.runs_at > self._options.stopped_patience:
+            return f"stopped for {self._options.stopped_patience} s"
         ahead = [other.stepped_at for other in self._groups if other.step > group.step]
-        if group.step >= 0 and ahead and max(ahead) - group.stepped_at > patience:
-            return f"no step for {patience} s while others have made steps"
+        if group.step >= 0 and ahead and max(ahead) - group.stepped_at > self._options.step_patience:
+            return f"no step for {self._options.step_patience} s while others have made steps"
         return ""
 
     def _start_again(self, group: Group, now: float) -> None:
@@ -192,8 +185,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quorum-tick-ms", type=int, default=100)
     parser.add_argument("--join-timeout-ms", type=int, default=10000)
     parser.add_argument("--heartbeat-timeout-ms", type=int, default=5000)
-    parser.add_argument("--watchdog", type=float, help="seconds after which a group that hangs is killed")
-    parser.add_argument("--finish-grace", type=float, default=10.0, help="seconds for who is stopped at the end")
+    parser.add_argument("--stopped-patience", type=float, default=5.0, help="seconds until a stopped group is killed")
+    parser.add_argument("--step-patience", type=float, default=math.inf, help="the same for one that makes no steps")
     parser.add_argument("worker", nargs="*", help="after `--`: for every worker")
     return parser.parse_args()
 
