@@ -10,6 +10,7 @@ from understudy.benchmark.report import summary_lines, write_report
 
 def test_the_report_has_tables_pictures_settings_and_failures(tmp_path: Path) -> None:
     results.save(tmp_path / "made-up.json", campaign())
+    (tmp_path / "made-up-remarks.md").write_text("The machine was slow on Tuesday.\n")
     written = write_report(results.load(tmp_path / "made-up.json"), tmp_path)
     assert sorted(path.name for path in written) == [
         "made-up-recovery.png",
@@ -24,6 +25,7 @@ def test_the_report_has_tables_pictures_settings_and_failures(tmp_path: Path) ->
     assert "a sad story" in text and "torchft was left out: it is not installed" in text
     assert "`--flag`: a reason" in text and "1.000 " in text
     assert "| wall clock | at most 1.10 x bare | 1.08 x bare | yes |" in text
+    assert "slow on Tuesday" in text
     assert "What a desk benchmark cannot show" in text
 
 

@@ -53,6 +53,7 @@ def write_report(campaign: Campaign, folder: Path) -> list[Path]:
         "## With faults\n",
         _faulty_table(campaign),
         _targets(campaign),
+        _remarks(folder / f"{name}-remarks.md"),
         "## Where the time went\n",
         _split_table(campaign),
         "## After a fault\n",
@@ -135,6 +136,11 @@ def _targets(campaign: Campaign) -> str:
     ]
     head = ("what understudy is meant to reach", "wanted", "measured", "reached")
     return "## Targets\n\n" + _table(head, rows) if rows else ""
+
+
+def _remarks(path: Path) -> str:
+    """What somebody wrote by hand about these results: what limits a figure, what went wrong."""
+    return path.read_text() if path.exists() else ""
 
 
 def _split_table(campaign: Campaign) -> str:

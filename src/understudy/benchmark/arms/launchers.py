@@ -49,6 +49,8 @@ RESTART = Arm(
         "asynchronous saves (dcp.async_save)": "saving costs the training loop only the copy",
         "group timeout 10 s": "the default of 30 min would make a hang cost 30 min; steps take a fraction of a second",
         "data position from the step": "no sample is lost or repeated after a restart, the best case for this arm",
+        "30 s between SIGTERM and SIGKILL": "not a choice: a stopped worker does not hear SIGTERM, and torchrun's "
+        "--shutdown-timeout does not count for restarts",
     },
     command=_restart,
     modes=("ddp", "hsdp"),

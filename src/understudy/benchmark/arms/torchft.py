@@ -9,7 +9,7 @@ from understudy.benchmark.scenario import Scenario
 _LAUNCHER = "understudy.benchmark.arms.torchft_launcher"
 _TUNED_LIGHTHOUSE = ("--quorum-tick-ms", "20", "--join-timeout-ms", "3000", "--heartbeat-timeout-ms", "1000")
 _TUNED_WORKER = ("--group-timeout", "2", "--heartbeat-interval", "0.05")
-_WATCHDOG = ("--stopped-patience", "2", "--step-patience", "2")
+_REVIVE = ("--stopped-patience", "2")
 
 
 def _launch(scenario: Scenario, place: Place, ranks: int, flags: tuple[str, ...], worker: tuple[str, ...]) -> Command:
@@ -25,12 +25,12 @@ def _as_in_readme(scenario: Scenario, place: Place) -> Command:
 
 
 def _tuned(scenario: Scenario, place: Place) -> Command:
-    return _launch(scenario, place, scenario.work.ranks, (*_TUNED_LIGHTHOUSE, *_WATCHDOG), _TUNED_WORKER)
+    return _launch(scenario, place, scenario.work.ranks, (*_TUNED_LIGHTHOUSE, *_REVIVE), _TUNED_WORKER)
 
 
 def _spares(scenario: Scenario, place: Place) -> Command:
     ranks = scenario.work.ranks
-    flags = (*_TUNED_LIGHTHOUSE, *_WATCHDOG, "--min-replicas", str(ranks))
+    flags = (*_TUNED_LIGHTHOUSE, *_REVIVE, "--min-replicas", str(ranks))
     return _launch(scenario, place, ranks + scenario.spares, flags, (*_TUNED_WORKER, "--fixed-with-spares"))
 
 
@@ -60,7 +60,7 @@ _TUNED_SETTINGS = {
     "Manager heartbeat_interval 0.05 s (default 0.1)": "20 heartbeats within the shorter heartbeat timeout",
     "ProcessGroupGloo 2 s (train_ddp.py 5)": "a group that hangs in a step is noticed after 2 s; steps are far shorter",
     "PGTransport 10 s, Manager 30 s": "timeouts of torchft's train_ddp.py; they bound nothing that a fault waits for",
-    "watchdog of 2 s": "a group that is stopped, or makes no step while others do, is killed and started again",
+    "a stopped group is killed after 2 s": "its collectives have timed out by then",
 }
 
 TORCHFT = Arm(
@@ -74,7 +74,7 @@ TORCHFT = Arm(
 )
 TORCHFT_TUNED = Arm(
     name="torchft-tuned",
-    title="torchft with short timeouts and a watchdog",
+    title="torchft with short timeouts",
     settings={**_TUNED_SETTINGS, "lighthouse --min_replicas 1": "the command in torchft's README"},
     command=_tuned,
     missing=_missing,
@@ -83,7 +83,7 @@ TORCHFT_TUNED = Arm(
 )
 TORCHFT_SPARES = Arm(
     name="torchft-spares",
-    title="torchft with short timeouts, a watchdog and warm spares",
+    title="torchft with short timeouts and warm spares",
     settings={
         **_TUNED_SETTINGS,
         "WorldSizeMode.FIXED_WITH_SPARES, min_replica_size = ranks": "every step has the gradients of all ranks",

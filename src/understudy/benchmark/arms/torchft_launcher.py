@@ -6,13 +6,11 @@ dies the others of the group are ended and all are started again, as torchrun wo
 ended with 0. The lighthouse listens on a free port of this machine.
 
 A group that is stopped for `--stopped-patience` seconds is killed and started again; it would never come back.
-With `--step-patience` so is one that runs, but makes no step while others do.
 
 `python -m understudy.benchmark.arms.torchft_launcher --scenario FILE --folder FOLDER [options] -- [worker options]`
 """
 
 import argparse
-import math
 import os
 import signal
 import socket
@@ -24,11 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-import msgspec
-
 from understudy.benchmark.processes import free_port
-from understudy.benchmark.recording import Board
-from understudy.benchmark.scenario import Scenario
 from understudy.detection.process_state import is_stopped, process_state
 
 _POLL = 0.05
@@ -38,14 +32,12 @@ _LIGHTHOUSE_PATIENCE = 60.0
 
 @dataclass(slots=True)
 class Group:
-    """One replica group: its present processes, one per shard, and what the watchdog knows of it."""
+    """One replica group: its present processes, one per shard."""
 
     number: int
     processes: list[subprocess.Popen[bytes]]
     runs_at: float  # when it was last seen not stopped
     starts: int = 1
-    step: int = -1
-    stepped_at: float = 0.0  # when its last step was seen
 
     @property
     def finished(self) -> bool:
@@ -89,9 +81,8 @@ class Lighthouse:
 
 
 class Launcher:
-    def __init__(self, options: argparse.Namespace, ranks: int) -> None:
-        self._options, self._ranks = options, ranks
-        self._board = Board(options.folder, ranks)
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
         self._lighthouse = Lighthouse(options)
         self._groups: list[Group] = []
 
@@ -110,38 +101,17 @@ class Launcher:
     def _look(self, now: float) -> None:
         if self._lighthouse.process.poll() is not None:
             raise SystemExit("the lighthouse has died")
-        self._observe(now)
         for group in self._groups:
             if group.finished:
                 continue
+            if not any(is_stopped(process_state(process.pid)) for process in group.processes):
+                group.runs_at = now
             if died := group.died:
                 _say(f"group {group.number} has died: {died}")
                 self._start_again(group, now)
-            elif reason := self._reason_to_kill(group, now):
-                _say(f"group {group.number} is killed: {reason}")
+            elif now - group.runs_at > self._options.stopped_patience:
+                _say(f"group {group.number} is killed: stopped for {self._options.stopped_patience} s")
                 self._start_again(group, now)
-
-    def _observe(self, now: float) -> None:
-        """A group is found on the board by its process, because with spares its slot changes."""
-        steps: dict[int, int] = {}
-        for pid, step in (self._board.look(rank) for rank in range(self._ranks)):
-            steps[pid] = max(step, steps.get(pid, -1))
-        for group in self._groups:
-            step = max(steps.get(process.pid, -1) for process in group.processes)
-            if step != group.step:  # also to -1: a spare again
-                group.step, group.stepped_at = step, now
-            if not any(is_stopped(process_state(process.pid)) for process in group.processes):
-                group.runs_at = now
-
-    def _reason_to_kill(self, group: Group, now: float) -> str:
-        """A stopped process holds up all others, so for that the others need not move. A group that holds no slot or
-        has no step yet is starting, healing or a spare, and only has to run."""
-        if now - group.runs_at > self._options.stopped_patience:
-            return f"stopped for {self._options.stopped_patience} s"
-        ahead = [other.stepped_at for other in self._groups if other.step > group.step]
-        if group.step >= 0 and ahead and max(ahead) - group.stepped_at > self._options.step_patience:
-            return f"no step for {self._options.step_patience} s while others have made steps"
-        return ""
 
     def _start_again(self, group: Group, now: float) -> None:
         if group.starts == _MANY_STARTS:
@@ -149,7 +119,7 @@ class Launcher:
         group.end()
         group.processes = self._start(group.number)
         group.starts += 1
-        group.step, group.stepped_at, group.runs_at = -1, 0.0, now
+        group.runs_at = now
 
     def _start(self, number: int) -> list[subprocess.Popen[bytes]]:
         options = self._options
@@ -186,7 +156,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--join-timeout-ms", type=int, default=10000)
     parser.add_argument("--heartbeat-timeout-ms", type=int, default=5000)
     parser.add_argument("--stopped-patience", type=float, default=5.0, help="seconds until a stopped group is killed")
-    parser.add_argument("--step-patience", type=float, default=math.inf, help="the same for one that makes no steps")
     parser.add_argument("worker", nargs="*", help="after `--`: for every worker")
     return parser.parse_args()
 
@@ -199,8 +168,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, _leave)
     options = _options()
-    scenario = msgspec.json.decode(options.scenario.read_bytes(), type=Scenario)
-    Launcher(options, scenario.work.ranks).run()
+    Launcher(options).run()
 
 
 if __name__ == "__main__":
