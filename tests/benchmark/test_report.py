@@ -24,7 +24,7 @@ def test_the_report_has_tables_pictures_settings_and_failures(tmp_path: Path) ->
     assert "1 of 2 never" in text
     assert "a sad story" in text and "torchft was left out: it is not installed" in text
     assert "`--flag`: a reason" in text and "1.000 " in text
-    assert "| wall clock | at most 1.10 x bare | 1.08 x bare | yes |" in text
+    assert "| wall clock | at most 1.10 x bare | 1.08 (1.08 to 1.08) x bare | yes |" in text
     assert "slow on Tuesday" in text
     assert "What a desk benchmark cannot show" in text
 

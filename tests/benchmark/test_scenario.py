@@ -43,17 +43,23 @@ def test_arms_take_turns_and_the_first_one_changes() -> None:
         (0, False, "bare"),
         (0, False, "restart"),
         (0, False, "understudy"),
+        (0, False, "bare"),
         (0, True, "restart"),
         (0, True, "understudy"),
+        (0, False, "bare"),
         (1, False, "restart"),
         (1, False, "understudy"),
         (1, False, "bare"),
+        (1, False, "bare"),
         (1, True, "restart"),
         (1, True, "understudy"),
+        (1, False, "bare"),
     ]
+    names = [turn.name for turn in turns(scenario, ["bare", "restart", "understudy"])]
+    assert len(set(names)) == len(names), "every run has a folder of its own"
 
 
 def test_a_scenario_may_leave_out_the_steady_runs_of_all_but_bare() -> None:
     scenario = Scenario(name="x", title="x", faults=Faults(kill=1), repetitions=1, steady=("bare",))
     order = [(turn.faulty, turn.arm) for turn in turns(scenario, ["bare", "restart", "understudy"])]
-    assert order == [(False, "bare"), (True, "restart"), (True, "understudy")]
+    assert order == [(False, "bare"), (False, "bare"), (True, "restart"), (True, "understudy"), (False, "bare")]

@@ -13,7 +13,7 @@ def test_hits_and_misses_are_told() -> None:
         "steps lost": ("0", True),
         "samples dropped or repeated": ("0", True),
         "final weights": ("identical", True),
-        "wall clock": ("1.08 x bare", True),
+        "wall clock": ("1.08 (1.08 to 1.08) x bare", True),
         "full strength, against restart": ("16.0 x", True),
         "stepping, against restart": ("16.0 x", True),
     }
@@ -22,7 +22,7 @@ def test_hits_and_misses_are_told() -> None:
         runs=(run("bare", False, 25.0), run("restart", True, 60.0, full=8.0), run("understudy", True, 30.0, full=1.0)),
     )
     missed = [(target.what, target.measured) for target in targets(slow) if not target.reached]
-    assert missed == [("wall clock", "1.20 x bare"), ("full strength, against restart", "8.0 x")]
+    assert missed == [("wall clock", "1.20 (1.20 to 1.20) x bare"), ("full strength, against restart", "8.0 x")]
 
 
 def test_an_arm_that_never_came_back_was_not_quicker() -> None:

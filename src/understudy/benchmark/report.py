@@ -22,7 +22,6 @@ _CANNOT_SHOW = """\
 
 def summary_lines(campaign: Campaign) -> list[str]:
     """A few lines for the terminal."""
-    limit = summary.limit_wall_clock(campaign)
     lines = [campaign.scenario.title]
     for arm in summary.arms_of(campaign):
         runs = summary.runs_of(campaign, arm, faulty=True) or summary.runs_of(campaign, arm, faulty=False)
@@ -30,7 +29,8 @@ def summary_lines(campaign: Campaign) -> list[str]:
             continue
         wall = summary.spread(run.wall_clock for run in runs)
         assert wall is not None
-        ratio = f", {wall.median / limit:.2f} x bare" if limit else ""
+        times = summary.wall_clock_ratio(campaign, arm)
+        ratio = f", {times.median:.2f} x bare" if times else ""
         lost = sum(run.steps_lost for run in runs)
         samples = sum(run.samples_dropped + run.samples_repeated for run in runs)
         failed = [run.failure for run in runs if not run.finished]
@@ -101,7 +101,6 @@ def _shown(value: Spread | None, unit: str = "s", digits: int = 2) -> str:
 
 
 def _faulty_table(campaign: Campaign) -> str:
-    limit = summary.limit_wall_clock(campaign)
     rows = []
     for arm in summary.arms_of(campaign):
         runs = summary.runs_of(campaign, arm, faulty=True)
@@ -116,7 +115,7 @@ def _faulty_table(campaign: Campaign) -> str:
                 f"{arm} (no faults)" if bare else arm,
                 f"{sum(run.finished for run in runs)} of {len(runs)}",
                 _shown(wall, "s", 1),
-                f"{wall.median / limit:.2f}" if limit else "-",
+                _shown(summary.wall_clock_ratio(campaign, arm), "", 2),
                 _shown(per_minute, "", 0),
                 _shown(summary.spread(float(run.steps_lost) for run in runs), "", 0),
                 _shown(summary.spread(float(run.samples_dropped) for run in runs), "", 0),

@@ -34,21 +34,28 @@ class Turn:
     arm: str
     repetition: int
     faulty: bool
+    when: str = ""  # for an arm that has several such turns in a repetition
 
     @property
     def name(self) -> str:
-        return f"{self.repetition:02d}-{'faults' if self.faulty else 'steady'}-{self.arm}"
+        kind = "faults" if self.faulty else "steady"
+        return f"{self.repetition:02d}-{kind}-{self.arm}" + (f"-{self.when}" if self.when else "")
 
 
 def turns(scenario: Scenario, arms: list[str]) -> list[Turn]:
-    """All runs, interleaved; who comes first changes from one repetition to the next."""
+    """All runs, interleaved; who comes first changes from one repetition to the next.
+
+    `bare` runs again before and after the runs with faults: they are compared with it, and a machine's speed drifts."""
     order: list[Turn] = []
     for repetition in range(scenario.repetitions):
         first = repetition % len(arms)
         rotated = arms[first:] + arms[:first]
         order += [Turn(arm, repetition, faulty=False) for arm in rotated if scenario.runs_steady(arm)]
         if scenario.schedule():
+            limit = [arm for arm in arms if arm == "bare"]
+            order += [Turn(arm, repetition, faulty=False, when="before-faults") for arm in limit]
             order += [Turn(arm, repetition, faulty=True) for arm in rotated if ARMS[arm].survives_faults]
+            order += [Turn(arm, repetition, faulty=False, when="after-faults") for arm in limit]
     return order
 
 

@@ -48,17 +48,23 @@ def over_runs(campaign: Campaign, arm: str, faulty: bool, value: Callable[[RunRe
     return spread(value(run) for run in runs_of(campaign, arm, faulty))
 
 
-def limit_wall_clock(campaign: Campaign) -> float | None:
-    """The wall clock of `bare` without faults: nobody can be faster."""
-    found = over_runs(campaign, "bare", False, lambda run: run.wall_clock)
-    return found.median if found else None
+def to_bare(campaign: Campaign, arm: str, faulty: bool, value: Callable[[RunResult], float]) -> Spread | None:
+    """Each run's value, divided by the mean of those of `bare` (without faults) in the same repetition."""
+    bare: dict[int, list[float]] = {}
+    for run in runs_of(campaign, "bare", faulty=False):
+        bare.setdefault(run.repetition, []).append(value(run))
+    own = runs_of(campaign, arm, faulty)
+    return spread(value(run) / statistics.fmean(bare[run.repetition]) for run in own if run.repetition in bare)
+
+
+def wall_clock_ratio(campaign: Campaign, arm: str) -> Spread | None:
+    """With faults, against `bare` without: nobody can be faster."""
+    return to_bare(campaign, arm, arm != "bare", lambda run: run.wall_clock)
 
 
 def steady_ratio(campaign: Campaign, arm: str) -> Spread | None:
-    """Step time without faults against that of `bare` in the same repetition."""
-    bare = {run.repetition: run.step_time for run in runs_of(campaign, "bare", faulty=False)}
-    own = runs_of(campaign, arm, faulty=False)
-    return spread(run.step_time / bare[run.repetition] for run in own if bare.get(run.repetition))
+    """Step time without faults."""
+    return to_bare(campaign, arm, False, lambda run: run.step_time)
 
 
 def reference_weights(campaign: Campaign) -> str | None:

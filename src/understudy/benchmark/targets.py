@@ -45,11 +45,10 @@ def _nothing_lost(campaign: Campaign) -> Iterator[Target]:
 
 
 def _wall_clock(campaign: Campaign) -> Iterator[Target]:
-    own = summary.over_runs(campaign, _OWN, True, lambda run: run.wall_clock)
-    limit = summary.limit_wall_clock(campaign)
-    if own and limit:
-        ratio = own.median / limit
-        yield Target("wall clock", f"at most {_WALL_CLOCK:.2f} x bare", f"{ratio:.2f} x bare", ratio <= _WALL_CLOCK)
+    ratio = summary.wall_clock_ratio(campaign, _OWN)
+    if ratio is not None:
+        reached = round(ratio.median, 2) <= _WALL_CLOCK
+        yield Target("wall clock", f"at most {_WALL_CLOCK:.2f} x bare", f"{ratio.shown('', 2)} x bare", reached)
 
 
 def _faster(
