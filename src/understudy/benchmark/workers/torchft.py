@@ -121,6 +121,7 @@ class Training:
                 self._group, timeout=timedelta(seconds=options.transport_timeout), device=torch.device("cpu")
             ),
             init_sync=False,
+            use_async_quorum=options.shards == 1,  # FSDP2 gathers parameters while state would be read
             rank=options.shard,
             world_size=options.shards,
             store_addr="localhost",
