@@ -20,7 +20,17 @@ _PARTS = (
     ("wasted", "done again", "#ef6c00"),
     ("downtime", "downtime", "#b71c1c"),
 )
-_COLOURS = ("#424242", "#1565c0", "#ef6c00", "#8e24aa", "#00838f", "#6d4c41", "#2e7d32")
+_COLOURS = {
+    "bare": "#424242",
+    "restart": "#1565c0",
+    "torchft": "#ef6c00",
+    "torchft-tuned": "#8e24aa",
+    "torchft-spares": "#00838f",
+    "nvrx": "#6d4c41",
+    "understudy": "#2e7d32",
+}
+"""An arm has the same one in all pictures."""
+_OTHER = "#c2185b"
 
 
 def draw_all(campaign: Campaign, folder: Path) -> list[tuple[str, Path]]:
@@ -48,8 +58,8 @@ def _shown_runs(campaign: Campaign) -> list[RunResult]:
 
 def _steps(campaign: Campaign, title: str) -> Any:
     figure, axes = pyplot.subplots(figsize=(9, 5))
-    for place, run in enumerate(_shown_runs(campaign)):
-        colour = _COLOURS[place % len(_COLOURS)]
+    for run in _shown_runs(campaign):
+        colour = _COLOURS.get(run.arm, _OTHER)
         times = [at for at, _ in run.timeline]
         steps = [step for _, step in run.timeline]
         label = f"{run.arm}: {run.wall_clock:.0f} s" + (" (no faults)" if not run.faulty else "")
@@ -89,7 +99,7 @@ def _recovery(campaign: Campaign, title: str) -> Any:
         for place, arm in enumerate(arms):
             faults = summary.faults_of(campaign, arm)
             values = [value for fault in faults if (value := getattr(fault, field)) is not None]
-            axes.scatter(values, [place] * len(values), s=18, alpha=0.5, color=_COLOURS[(place + 1) % len(_COLOURS)])
+            axes.scatter(values, [place] * len(values), s=18, alpha=0.5, color=_COLOURS.get(arm, _OTHER))
             found = summary.spread(values)
             if found:
                 axes.plot([found.median] * 2, [place - 0.3, place + 0.3], color="black", linewidth=1.6)
