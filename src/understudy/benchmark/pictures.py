@@ -8,7 +8,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 from matplotlib import pyplot
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from understudy.benchmark import summary
 from understudy.benchmark.results import Campaign, RunResult
@@ -105,7 +105,9 @@ def _recovery(campaign: Campaign, title: str) -> Any:
                 axes.plot([found.median] * 2, [place - 0.3, place + 0.3], color="black", linewidth=1.6)
                 axes.annotate(f"{found.median:.2f} s", (found.median, place - 0.34), fontsize=8, ha="center")
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_ylim(len(arms) - 0.5, -0.8)
         axes.set_xlabel(f"seconds {label} (logarithmic)")
         axes.set_yticks(range(len(arms)), arms)
