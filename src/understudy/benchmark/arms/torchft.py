@@ -45,8 +45,8 @@ _SETTINGS = {
     "a stopped group is killed after 5 s": "it would never come back otherwise. 5 s without a heartbeat is when the "
     "lighthouse counts a group as dead by default",
     "hsdp: FSDP2 in a group, manager.allreduce in its all-reduce hook": "as in torchft's fsdp_test.py",
-    "hsdp: use_async_quorum=False": "FSDP2 gathers parameters during the forward pass; state that is read beside it (the "
-    "default) reached a healing group without its storage, and both groups were lost",
+    "hsdp: use_async_quorum=False": "FSDP2 gathers parameters during the forward pass; state that is read beside it "
+    "(the default) reached a healing group without its storage, and both groups were lost",
     "init_sync=False": "as its documentation asks for when all groups begin with the same seed",
     "data position from manager.current_step()": "no batch is repeated after a restart; its sampler would begin again",
     "all groups wait for each other at the start": "the first quorum is complete, no step is made by fewer groups",
