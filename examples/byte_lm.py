@@ -5,7 +5,9 @@ import math
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn import functional
 from torch.utils.data import Dataset
 
@@ -73,13 +75,25 @@ class Block(nn.Module):
         return x + self.feed_forward(self.norm_feed_forward(x))
 
 
+class Embedding(nn.Module):
+    """Bytes and their places, as vectors."""
+
+    def __init__(self, width: int, context: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(VOCABULARY, width)
+        self.positions = nn.Embedding(context, width)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        x: Tensor = self.tokens(inputs) + self.positions(torch.arange(inputs.shape[1], device=inputs.device))
+        return x
+
+
 class ByteGPT(nn.Module):
     """Takes windows of bytes and returns the mean loss of predicting each byte from those before it."""
 
     def __init__(self, width: int, layers: int, heads: int, context: int) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(VOCABULARY, width)
-        self.positions = nn.Embedding(context, width)
+        self.embedding = Embedding(width, context)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, VOCABULARY, bias=False)
@@ -89,11 +103,29 @@ class ByteGPT(nn.Module):
 
     def forward(self, window: Tensor) -> Tensor:
         inputs, targets = window[:, :-1], window[:, 1:]
-        x = self.tokens(inputs) + self.positions(torch.arange(inputs.shape[1], device=inputs.device))
+        x = self.embedding(inputs)
         for block in self.blocks:
             x = block(x)
-        logits = self.head(self.norm(x))
-        return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return next_byte_loss(self.head(self.norm(x)), targets)
+
+    def stages(self, count: int) -> list[nn.Sequential]:
+        """The same layers in `count` pieces, for a pipeline."""
+        layers = [self.embedding, *self.blocks, self.norm, self.head]
+        bounds = [len(layers) * number // count for number in range(count + 1)]
+        return [nn.Sequential(*layers[bounds[number] : bounds[number + 1]]) for number in range(count)]
+
+
+def next_byte_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def average_gradients(model: nn.Module, replicas: dist.ProcessGroup) -> None:
+    """Data parallelism by hand: every gradient becomes the mean over the replicas."""
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            gradient = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
+            dist.all_reduce(gradient, group=replicas)
+            gradient /= replicas.size()
 
 
 def warmup_and_cosine(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LambdaLR:

@@ -90,10 +90,21 @@ class StandIn:
             elif isinstance(word, messages.Resume) and word.generation == self.generation:
                 self.step = word.step
                 timings = {"regroup": 0.001, "transfer": 0.002}
-                received = 10 if holds is None else 0
-                self.say(messages.Resumed(generation=self.generation, timings=timings, received_bytes=received))
+                transfer = self.transfer() if holds is None else None
+                self.say(messages.Resumed(generation=self.generation, timings=timings, transfer=transfer))
                 return
             word = self.listen(None)
+
+    def transfer(self) -> messages.Transfer:
+        return messages.Transfer(
+            receiver=self.rank or 0,
+            given={0: 10},
+            seconds=0.001,
+            checked=2,
+            digest="",
+            from_memory=False,
+            distrusted=[],
+        )
 
     def train(self) -> None:
         while self.step < self.args.steps:
@@ -111,7 +122,7 @@ class StandIn:
             self.step += 1
             if not self.established:
                 self.established = True
-                self.say(messages.Established(generation=self.generation, twin_key="k"))
+                self.say(messages.Established(generation=self.generation, twin_key="k", holdings=(1,)))
             self.show(Place.BETWEEN_STEPS)
 
     def finish(self) -> None:

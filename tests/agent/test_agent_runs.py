@@ -40,7 +40,8 @@ def test_a_killed_rank_is_replaced_and_the_recovery_is_recorded(tmp_path: Path) 
         (recovery,) = [record for record in job.decisions() if record["type"] == "recovery"]
         assert recovery["swaps"] == [[1, "m-1", "m-2"]]
         assert recovery["phases"]["regroup"] == 0.001 and recovery["phases"]["transfer"] == 0.002
-        assert recovery["received_bytes"] == 10
+        (transfer,) = recovery["transfers"]
+        assert transfer == {"receiver": 1, "given": {"0": 10}, "seconds": 0.001, "checked": 2}
         assert set(recovery["phases"]) >= {"detect", "stop", "rehearse", "resume", "total"}
         assert "SIGKILL (signal 9)" in job.err and "rank 1   m-1 -> m-2" in job.err
 

@@ -19,6 +19,7 @@ from understudy.detection.stall import StallWatch
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import MemberId, Rank
 from understudy.foundation.settings import WorkerSettings
+from understudy.ledger.records import TransferRecord
 from understudy.protocol.causes import CauseKind
 from understudy.protocol.commands import Outcome, StopJob
 from understudy.protocol.events import Event, MemberLost
@@ -52,7 +53,7 @@ class Decider:
 
     def lost_since(self, member: MemberId | None, at: float) -> None: ...
 
-    def measured(self, generation: int, timings: dict[str, float], received_bytes: int) -> None: ...
+    def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None: ...
 
 
 def run(tmp_path: Path, decider: Decider, *command: str) -> StopJob:

@@ -7,7 +7,7 @@ import pytest
 
 from understudy.agent.logs import Std
 from understudy.cli.terminal import LiveTerminal, Terminal, View, end_lines, recovery_lines
-from understudy.ledger.records import DecisionRecord, RecoveryRecord
+from understudy.ledger.records import DecisionRecord, RecoveryRecord, TransferRecord
 from understudy.protocol.commands import Outcome, StopJob
 
 RECOVERY = RecoveryRecord(
@@ -28,7 +28,7 @@ RECOVERY = RecoveryRecord(
         "resume": 0.36,
         "total": 1.0,
     },
-    received_bytes=52_000_000,
+    transfers=(TransferRecord(receiver=1, given={0: 52_000_000}, seconds=0.15, checked=4),),
 )
 VIEW = View(stage="training", generation=1, step=7, ranks_up=2, world_size=2, spares_warm=0, spares_starting=1)
 

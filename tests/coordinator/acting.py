@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from understudy.coordinator.coordinator import Coordinator
 from understudy.foundation.clock import SetClock
 from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
-from understudy.ledger.records import DecisionRecord, RecoveryRecord
+from understudy.ledger.records import DecisionRecord, RecoveryRecord, TransferRecord
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import StopJob
@@ -89,5 +89,6 @@ class Play:
         )
 
     def resume(self, name: str, at: float, generation: int, received: int = 0, **timings: float) -> None:
-        self.coordinator.measured(generation, timings, received)
+        transfer = TransferRecord(receiver=1, given={0: received}, seconds=0.1, checked=3) if received else None
+        self.coordinator.measured(generation, timings, transfer)
         self.coordinator.handle(ev.MemberResumed(at=at, member=MemberId(name), generation=Generation(generation)))

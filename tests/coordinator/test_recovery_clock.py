@@ -4,6 +4,7 @@ import pytest
 from tests.coordinator.acting import Play
 
 from understudy.foundation.ids import MemberId
+from understudy.ledger.records import TransferRecord
 from understudy.protocol.events import ProgressStalled
 
 
@@ -69,7 +70,8 @@ def test_what_members_measured_in_an_abandoned_generation_does_not_count() -> No
     play.lose("m-2", at=10.4)
     play.report("m-0", 10.5, 3, holds=7)
     play.prepare("m-3", 12.0, 3)
-    play.coordinator.measured(2, {"regroup": 77.0}, 5)
+    late = TransferRecord(receiver=1, given={0: 5}, seconds=0.1, checked=3)
+    play.coordinator.measured(2, {"regroup": 77.0}, late)
     play.resume("m-0", 12.1, 3, regroup=0.1)
     play.resume("m-3", 12.2, 3, regroup=0.1)
     (record,) = play.journal.recoveries

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from understudy.ledger.records import DecisionRecord, RecoveryRecord, RunInfo, StepRecord
+from understudy.ledger.records import DecisionRecord, RecoveryRecord, RunInfo, StepRecord, TransferRecord
 from understudy.ledger.writing import JsonLines
 
 
@@ -82,7 +82,7 @@ def swap_decisions() -> list[DecisionRecord | RecoveryRecord]:
             verdict="retry",
             swaps=((1, "m-1", "m-2"),),
             phases={"detect": 0.001, "stop": 0.02, "rehearse": 0.1, "regroup": 0.03, "transfer": 0.08, "resume": 0.019},
-            received_bytes=12_345_678,
+            transfers=(TransferRecord(receiver=1, given={0: 12_345_678}, seconds=0.05, checked=9, from_memory=True),),
         ),
         DecisionRecord(at=103.25, generation=2, kind="refill", reason="the pool is below its size", member="m-3"),
         DecisionRecord(

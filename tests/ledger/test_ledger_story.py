@@ -26,7 +26,7 @@ def test_a_recovery_is_told_from_the_loss_to_the_next_step(tmp_path: Path) -> No
             "detect 1.0 ms, stop 20.0 ms, rehearse 100.0 ms, regroup 30.0 ms, transfer 80.0 ms, resume 19.0 ms, "
             "in all 250.0 ms",
         ),
-        ("received", "12.3 MB"),
+        ("received", "rank 1: 12.3 MB from rank 0; read from memory, 246.9 MB/s, 9 digests compared"),
         ("went on", "at step 2, in generation 2"),
     )
 

@@ -7,7 +7,7 @@ from understudy.foundation.ids import Generation, Rank, StepNumber
 from understudy.protocol.blame import Blame
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import DecisionKind, RecordDecision, StartMember
-from understudy.protocol.donors import NoDonor, choose_donors
+from understudy.protocol.donors import NoDonor, choose_donors, without_twin
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
 from understudy.protocol.roster import Roster
@@ -19,18 +19,18 @@ def ranks(*numbers: int) -> list[Rank]:
 
 def test_donors_are_twins_and_are_spread() -> None:
     keys = dict.fromkeys(ranks(0, 1, 2, 3), "same")
-    assert choose_donors(ranks(2, 3), ranks(0, 1), keys) == {2: (0, 1), 3: (1, 0)}
+    assert choose_donors(ranks(2, 3), ranks(0, 1), keys, {}) == {2: (0, 1), 3: (1, 0)}
 
 
 def test_no_twin_is_said() -> None:
     keys = {Rank(0): "a", Rank(1): "b"}
-    answer = choose_donors(ranks(1), ranks(0), keys)
+    answer = choose_donors(ranks(1), ranks(0), keys, {"a": frozenset({1}), "b": frozenset({2})})
     assert isinstance(answer, NoDonor)
     assert answer.rank == 1 and "rank 1" in answer.reason
 
 
 def test_a_rank_that_never_said_what_it_holds_has_no_donor() -> None:
-    assert isinstance(choose_donors(ranks(1), ranks(0), {Rank(0): "a"}), NoDonor)
+    assert isinstance(choose_donors(ranks(1), ranks(0), {Rank(0): "a"}, {}), NoDonor)
 
 
 @settings(max_examples=50, deadline=None)
@@ -39,7 +39,7 @@ def test_every_donor_is_a_holder_with_the_same_key(letters: list[str], data: st.
     keys = {Rank(number): letter for number, letter in enumerate(letters)}
     receivers = data.draw(st.sets(st.sampled_from(sorted(keys))))
     holders = keys.keys() - receivers
-    answer = choose_donors(receivers, holders, keys, limit=3)
+    answer = choose_donors(receivers, holders, keys, {}, limit=3)
     if isinstance(answer, NoDonor):
         assert all(keys[holder] != keys[answer.rank] for holder in holders)
         return
@@ -47,6 +47,22 @@ def test_every_donor_is_a_holder_with_the_same_key(letters: list[str], data: st.
     for receiver, donors in answer.items():
         assert 1 <= len(donors) <= 3 and len(set(donors)) == len(donors)
         assert all(donor in holders and keys[donor] == keys[receiver] for donor in donors)
+
+
+def test_several_ranks_that_hold_parts_of_it_make_up_for_a_twin() -> None:
+    """Rows share one piece and columns another: nobody has a twin, but every piece has a second holder."""
+    keys = {Rank(0): "A1", Rank(1): "A2", Rank(2): "B1", Rank(3): "B2"}
+    held = {"A1": frozenset({1, 3}), "A2": frozenset({1, 4}), "B1": frozenset({2, 3}), "B2": frozenset({2, 4})}
+    assert choose_donors(ranks(0), ranks(1, 2, 3), keys, held) == {0: (1, 2)}
+    assert isinstance(choose_donors(ranks(0), ranks(1, 3), keys, held), NoDonor), "piece 3 died with rank 2"
+    assert without_twin(keys, held) == ()
+
+
+def test_ranks_without_a_twin_are_found() -> None:
+    keys = {Rank(0): "a", Rank(1): "a", Rank(2): "b", Rank(3): "c"}
+    held = {"a": frozenset({1, 2}), "b": frozenset({1}), "c": frozenset({1, 9})}
+    assert without_twin(keys, held) == (3,), "rank 2 holds nothing that others do not hold as well"
+    assert without_twin({Rank(0): "a", Rank(1): "b"}, {}) == (0, 1), "nothing is known of what they hold"
 
 
 def failure(step: int, text: str = "ValueError") -> Cause:

@@ -1,5 +1,6 @@
 """Whole life stories of a job: events in, commands out."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
@@ -288,3 +289,34 @@ def test_a_copy_goes_its_own_way() -> None:
     copy.handle(lost(1))
     assert (machine.generation, copy.generation) == (1, 2)
     assert machine.stage is Stage.TRAINING and m(1) in machine.roster.members
+
+
+# -- ranks without a twin ----------------------------------------------------------------------------------------------
+
+
+def established(number: int, key: str, *units: int) -> ev.MemberEstablished:
+    return ev.MemberEstablished(at=5.0, member=m(number), generation=Generation(1), twin_key=key, holdings=tuple(units))
+
+
+def warnings(commands: Sequence[Command]) -> list[str]:
+    kinds = [command for command in commands if isinstance(command, RecordDecision)]
+    return [command.reason for command in kinds if command.kind is DecisionKind.WARN]
+
+
+def test_ranks_whose_state_nobody_else_holds_are_named_at_the_start() -> None:
+    machine = started(world_size=4)
+    said = [
+        *machine.handle(established(0, "a", 1, 2)),
+        *machine.handle(established(1, "b", 3)),
+        *machine.handle(established(2, "a", 1, 2)),
+    ]
+    assert warnings(said) == []
+    (warning,) = warnings(machine.handle(established(3, "c", 4)))
+    assert warning.startswith("ranks 1, 3 of 4 have no twin")
+
+
+def test_a_rank_whose_parts_are_held_by_several_others_is_not_alone() -> None:
+    machine = started(world_size=3)
+    machine.handle(established(0, "both", 1, 2))
+    machine.handle(established(1, "left", 1))
+    assert warnings(machine.handle(established(2, "right", 2))) == []

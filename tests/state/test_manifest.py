@@ -196,10 +196,34 @@ def test_a_plain_part_from_elsewhere_is_refused() -> None:
 # -- twins -------------------------------------------------------------------------------------------------------------
 
 
-def test_replicas_are_twins_whatever_their_values() -> None:
-    one, two = Script(1), Script(2)
-    two.train(2)
-    assert one.protected.twin_key() == two.protected.twin_key()
+def key_of(protected: Protected) -> str:
+    return protected.twin_key(protected.holdings())
+
+
+def test_ranks_that_hold_the_same_bytes_are_twins() -> None:
+    one, two, other = Script(1), Script(1), Script(2)
+    for script in (one, two, other):
+        torch.manual_seed(5)
+        script.train(2)
+    assert key_of(one.protected) == key_of(two.protected)
+    assert key_of(one.protected) != key_of(other.protected), "the same names and shapes are not enough"
+
+
+def test_a_unit_is_a_parameter_with_its_optimizer_state() -> None:
+    one, two = Script(1), Script(1)
+    for script in (one, two):
+        torch.manual_seed(5)
+        script.train(2)
+    change_moment(two)
+    ours, theirs = one.protected.holdings(), two.protected.holdings()
+    different = [unit for unit in ours if ours[unit] != theirs[unit]]
+    assert len(different) == 1 and different[0].startswith("parameters/")
+
+
+def test_buffers_of_replicas_may_differ() -> None:
+    one, two = Script(1), Script(1)
+    change_buffer(two)
+    assert key_of(one.protected) == key_of(two.protected)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +241,27 @@ def test_replicas_are_twins_whatever_their_values() -> None:
     ids=["out", "in", "bias", "type", "name", "path", "object", "functions"],
 )
 def test_other_shapes_types_or_names_are_no_twins(other: Protected) -> None:
-    assert Protected(modules={"model": nn.Linear(4, 4)}).twin_key() != other.twin_key()
+    for model in (*other.modules.values(), ours := nn.Linear(4, 4)):
+        for parameter in model.parameters():
+            nn.init.zeros_(parameter)
+    assert key_of(Protected(modules={"model": ours})) != key_of(other)
+
+
+def writes(content: bytes) -> Protected:
+    """A script that has named only its own functions."""
+    return Protected(save=lambda path: path.write_bytes(content), load=lambda _: None)
+
+
+def test_scripts_that_name_only_their_functions_are_compared_by_what_these_write() -> None:
+    one, two, other = writes(b"one"), writes(b"one"), writes(b"two")
+    assert one.saves_alone
+    assert key_of(one) == key_of(two) != key_of(other)
+    assert list(one.units()) == ["file/0"] == list(one.holdings())
+
+
+def test_whoever_names_a_model_is_told_apart_by_it_alone() -> None:
+    named = Protected(modules={"model": nn.Linear(4, 4)}, save=lambda _: None, load=lambda _: None)
+    assert not named.saves_alone and "file/0" not in named.holdings()
 
 
 @pytest.fixture
@@ -244,7 +288,7 @@ def test_shards_at_other_places_are_no_twins(fake_world: Any) -> None:
         shard = DTensor.from_local(torch.zeros(4, 8), mesh, (Replicate(), Shard(0)), run_check=False)
         model.weight = nn.Parameter(shard)
         protected = Protected(modules={"model": model})
-        keys.append(protected.twin_key())
+        keys.append(key_of(protected))
         assert protected.inventory().tensors["parameters/model/weight"].shape == (4, 8), "only the local part travels"
     assert keys[0] == keys[2] and keys[1] == keys[3]
     assert keys[0] != keys[1]

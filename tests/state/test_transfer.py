@@ -13,12 +13,15 @@ from torch import nn
 from torch._C._distributed_c10d import HashStore
 
 from understudy.errors import TransferError
-from understudy.state import contents, mail, transfer
+from understudy.state import contents, mail
+from understudy.state.giving import Outgoing
 from understudy.state.manifest import Protected
+from understudy.state.parcels import SMALL
 from understudy.state.same_host import Landmark, Reader
+from understudy.state.taking import Received, Taking
 
 CHATTER = 4096  # bytes of contents, digests and words at most
-WIDE = 160  # one weight is larger than transfer.SMALL
+WIDE = 160  # one weight is larger than SMALL
 
 
 class PerThread:
@@ -72,8 +75,13 @@ def make(seed: int, steps: int, width: int = WIDE) -> Protected:
     return Protected(modules={"model": model}, optimizers={"optimizer": optimizer}, objects={"scheduler": scheduler})
 
 
-def move(line: PerThread, receiver: Protected, donors: list[Protected], read_memory: bool = False) -> int:
-    """One transfer from all donors. Returns the number of bytes; errors come out here."""
+def numbers(protected: Protected) -> dict[str, int]:
+    """Path -> number of its unit; the same for whoever has the same paths."""
+    return {path: 1 + place for place, path in enumerate(protected.units())}
+
+
+def move(line: PerThread, receiver: Protected, donors: list[Protected], read_memory: bool = False) -> Received:
+    """One transfer from all donors. Errors come out here."""
     results: dict[int, Any] = {}
     mails = [mail.Mail() for _ in range(len(donors) + 1)]  # they outlive the threads, as a member's does
 
@@ -81,11 +89,10 @@ def move(line: PerThread, receiver: Protected, donors: list[Protected], read_mem
         try:
             line.enter(rank)
             if rank == 0:
-                results[0] = transfer.receive_state(
-                    mails[0], receiver, list(range(1, len(donors) + 1)), lambda: None, read_memory
-                )
+                everybody = list(range(1, len(donors) + 1))
+                results[0] = Taking(mails[0], receiver, everybody, read_memory=read_memory).run(lambda: None)
             else:
-                transfer.send_state(mails[rank], transfer.Outgoing(donors[rank - 1]), 0, rank - 1, len(donors))
+                Outgoing(donors[rank - 1], numbers(donors[rank - 1])).give_to(mails[rank], 0)
         except Exception as error:
             results[rank] = error
 
@@ -97,7 +104,8 @@ def move(line: PerThread, receiver: Protected, donors: list[Protected], read_mem
     if isinstance(results.get(0), Exception):
         raise results[0]
     assert list(results) == [0], results
-    return int(results[0])
+    assert isinstance(results[0], Received)
+    return results[0]
 
 
 def digests(protected: Protected) -> tuple[str, str]:
@@ -108,10 +116,10 @@ def digests(protected: Protected) -> tuple[str, str]:
 def test_a_joiner_without_optimizer_state_gets_everything(line: PerThread) -> None:
     donors = [make(1, steps=3) for _ in range(line.size - 1)]
     joiner = make(2, steps=0)
-    received = move(line, joiner, donors)
+    received = move(line, joiner, donors).total
     assert digests(joiner) == digests(donors[0])
     size = sum(tensor.numel() * tensor.element_size() for tensor in donors[0].inventory().tensors.values())
-    assert received == size <= sum(line.sent) < size + CHATTER
+    assert received == size <= sum(line.sent) < size + CHATTER * line.size
     if line.size > 2:
         assert all(line.sent[1:]), "every donor sends its share"
 
@@ -142,7 +150,8 @@ def test_more_donors_than_large_tensors(line: PerThread) -> None:
 @pytest.mark.parametrize("large", [True, False])
 def test_a_flipped_bit_on_the_way_is_detected(line: PerThread, large: bool) -> None:
     donors = [make(1, steps=1) for _ in range(line.size - 1)]
-    small = sum(t.nbytes for t in donors[0].inventory().tensors.values() if t.nbytes < transfer.SMALL)
+    shared = numbers(donors[0]) if len(donors) > 1 else donors[0].inventory().tensors  # buffers come from one donor
+    small = sum(t.nbytes for path, t in donors[0].inventory().tensors.items() if t.nbytes < SMALL and path in shared)
     struck = WIDE * WIDE * 4 if large else small
 
     def damage(tensor: torch.Tensor) -> None:
@@ -154,6 +163,30 @@ def test_a_flipped_bit_on_the_way_is_detected(line: PerThread, large: bool) -> N
         move(line, make(2, steps=0), donors)
 
 
+def corrupt(protected: Protected) -> None:
+    with torch.no_grad():
+        protected.modules["model"][0].weight[3, 3] += 1.0  # type: ignore[index]
+
+
+@pytest.mark.parametrize("line", [3], indirect=True)
+@pytest.mark.parametrize("read_memory", [True, False])
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_donor_that_disagrees_with_its_twins_is_not_used(line: PerThread, read_memory: bool, wrong: int) -> None:
+    donors, joiner = [make(1, steps=2) for _ in range(3)], make(2, steps=0)
+    corrupt(donors[wrong])
+    received = move(line, joiner, donors, read_memory)
+    assert digests(joiner) == digests(donors[2])
+    assert received.distrusted == [wrong + 1]
+
+
+@pytest.mark.parametrize("line", [2], indirect=True)
+def test_two_donors_that_disagree_accuse_each_other(line: PerThread) -> None:
+    donors = [make(1, steps=2) for _ in range(2)]
+    corrupt(donors[0])
+    with pytest.raises(TransferError, match=r"ranks 1 and 2 hold different bytes of parameters/model/0.weight"):
+        move(line, make(2, steps=0), donors)
+
+
 def test_a_donor_of_another_shape_is_refused(line: PerThread) -> None:
     with pytest.raises(TransferError, match=r"parameters/model/0.weight is .* here but .* at the donor"):
         move(line, make(2, 0, width=WIDE + 8), [make(1, 1, width=WIDE)])
@@ -161,16 +194,16 @@ def test_a_donor_of_another_shape_is_refused(line: PerThread) -> None:
 
 def test_an_unknown_type_of_tensor_is_refused() -> None:
     with pytest.raises(TransferError, match="unknown type"):
-        contents.landing_place(contents.Line("optimizer/o/0/m", "float31", (2,), 0), None)
+        contents.landing_place(contents.Line("optimizer/o/0/m", 0, "float31", (2,), 0), None)
 
 
 @pytest.mark.parametrize("line", [1, 2], indirect=True)
 def test_on_the_same_host_large_tensors_are_read_from_memory(line: PerThread) -> None:
     donors, joiner = [make(1, steps=3) for _ in range(line.size - 1)], make(2, steps=0)
     received = move(line, joiner, donors, read_memory=True)
-    assert digests(joiner) == digests(donors[0])
-    small = sum(t.nbytes for t in donors[0].inventory().tensors.values() if t.nbytes < transfer.SMALL)
-    assert small <= sum(line.sent) < small + CHATTER < received
+    assert digests(joiner) == digests(donors[0]) and received.from_memory
+    small = sum(t.nbytes for t in donors[0].inventory().tensors.values() if t.nbytes < SMALL)
+    assert small <= sum(line.sent) < small + CHATTER * line.size < received.total
 
 
 def test_damage_on_the_way_out_of_memory_is_detected(line: PerThread, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +211,7 @@ def test_damage_on_the_way_out_of_memory_is_detected(line: PerThread, monkeypatc
 
     def read_and_damage(self: Reader, address: int, into: torch.Tensor) -> None:
         read(self, address, into)
-        if into.nbytes >= transfer.SMALL:
+        if into.nbytes >= SMALL:
             into.view(torch.uint8).reshape(-1)[7] ^= 1
 
     monkeypatch.setattr(Reader, "read", read_and_damage)
@@ -193,8 +226,8 @@ def test_where_memory_cannot_be_read_the_group_is_used(line: PerThread, monkeypa
     monkeypatch.setattr(Reader, "read", refuse)
     donor, joiner = make(1, steps=2), make(2, steps=0)
     received = move(line, joiner, [donor], read_memory=True)
-    assert digests(joiner) == digests(donor)
-    assert received <= sum(line.sent) < received + CHATTER
+    assert digests(joiner) == digests(donor) and not received.from_memory
+    assert received.total <= sum(line.sent) < received.total + CHATTER
 
 
 def test_memory_of_another_process_is_not_taken_for_the_donors() -> None:
@@ -216,6 +249,6 @@ def test_a_receiver_whose_donor_never_comes_keeps_what_it_holds(line: PerThread)
     line.enter(0)
     thread.join()
     with pytest.raises(RuntimeError):
-        transfer.receive_state(mail.Mail(), laggard, [1], lambda: torn.append(True))
+        Taking(mail.Mail(), laggard, [1]).run(lambda: torn.append(True))
     assert digests(laggard) == before
     assert not torn

@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from understudy.foundation.ids import MemberId
+from understudy.ledger.records import TransferRecord
 from understudy.protocol.events import Event
 
 
@@ -19,4 +20,4 @@ class Decider(Protocol):
 
     def lost_since(self, member: MemberId | None, at: float) -> None: ...
 
-    def measured(self, generation: int, timings: dict[str, float], received_bytes: int) -> None: ...
+    def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None: ...

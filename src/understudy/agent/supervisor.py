@@ -20,7 +20,7 @@ from understudy.agent.plan import LaunchPlan
 from understudy.agent.processes import WatchedProcess, reap_orphans, start_process
 from understudy.agent.spare_memory import SpareMemory
 from understudy.agent.store_process import HOST, StoreProcess
-from understudy.agent.translation import to_event
+from understudy.agent.translation import to_event, to_record
 from understudy.detection.process_state import process_state
 from understudy.detection.progress import ProgressReader
 from understudy.detection.stall import StallWatch
@@ -193,8 +193,8 @@ class Supervisor:
                 worker.warm = True
             case msg.ScriptFailed():
                 worker.failure, worker.first_sign = message, self._clock.now()
-            case msg.Resumed(generation=generation, timings=timings, received_bytes=received):
-                self._decider.measured(generation, timings, received)
+            case msg.Resumed(generation=generation, timings=timings, transfer=transfer):
+                self._decider.measured(generation, timings, to_record(transfer))
             case msg.Note(text=text):
                 if text not in self._notes:
                     self._notes.add(text)

@@ -1,9 +1,24 @@
-"""What a worker said, as an event of the protocol."""
+"""What a worker said, as an event of the protocol or as a record of the ledger."""
 
 from understudy.foundation.ids import Generation, MemberId, StepNumber
+from understudy.ledger.records import TransferRecord
 from understudy.protocol import events as ev
 from understudy.protocol.positions import Position
 from understudy.wire import messages as msg
+
+
+def to_record(transfer: msg.Transfer | None) -> TransferRecord | None:
+    if transfer is None:
+        return None
+    return TransferRecord(
+        receiver=transfer.receiver,
+        given=transfer.given,
+        seconds=transfer.seconds,
+        checked=transfer.checked,
+        digest=transfer.digest,
+        from_memory=transfer.from_memory,
+        distrusted=tuple(transfer.distrusted),
+    )
 
 
 def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event | None:
@@ -13,8 +28,10 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
             return ev.MemberConnected(at=at, member=member)
         case msg.Parked():
             return ev.MemberParked(at=at, member=member)
-        case msg.Established(generation=generation, twin_key=key):
-            return ev.MemberEstablished(at=at, member=member, generation=Generation(generation), twin_key=key)
+        case msg.Established(generation=generation, twin_key=key, holdings=holdings):
+            return ev.MemberEstablished(
+                at=at, member=member, generation=Generation(generation), twin_key=key, holdings=holdings
+            )
         case msg.PositionReport():
             return ev.PositionReported(
                 at=at,
@@ -26,9 +43,12 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
                     established=message.established,
                 ),
                 twin_key=message.twin_key,
+                holdings=message.holdings,
             )
-        case msg.Prepared(generation=generation, twin_key=key):
-            return ev.MemberPrepared(at=at, member=member, generation=Generation(generation), twin_key=key)
+        case msg.Prepared(generation=generation, twin_key=key, holdings=holdings):
+            return ev.MemberPrepared(
+                at=at, member=member, generation=Generation(generation), twin_key=key, holdings=holdings
+            )
         case msg.Resumed(generation=generation):
             return ev.MemberResumed(at=at, member=member, generation=Generation(generation))
         case msg.RecoveryTrouble(generation=generation, why=why):

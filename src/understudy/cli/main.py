@@ -12,6 +12,7 @@ _COMMANDS = {
     "run": ("understudy.cli.run", "run a training script with spares (the flags of torchrun, plus --spares)"),
     "verify": ("understudy.cli.verify", "compare the ledgers of two runs, step by step"),
     "explain": ("understudy.cli.explain", "tell what happened in a run, and why"),
+    "doctor": ("understudy.cli.doctor", "look at this host and at a run: what would keep a rank from being replaced"),
     "bench": ("understudy.cli.bench", "compare approaches under the same faults, and write the report"),
 }
 USAGE_ERROR = 2

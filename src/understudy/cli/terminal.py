@@ -21,6 +21,7 @@ from understudy.protocol.recovery import Stage
 _PLAIN_EVERY = 10.0  # seconds between two progress lines
 _LOOK_EVERY = 0.25
 _SHOWN = {
+    DecisionKind.WARN.value,
     DecisionKind.SWAP.value,
     DecisionKind.ALARM.value,
     DecisionKind.KILL.value,

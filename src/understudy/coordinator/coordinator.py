@@ -12,7 +12,7 @@ from understudy.coordinator.port import GenerationStore, Journal, MemoryGenerati
 from understudy.coordinator.recovery_clock import RecoveryClock
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import MemberId
-from understudy.ledger.records import DecisionRecord
+from understudy.ledger.records import DecisionRecord, TransferRecord
 from understudy.protocol import commands as cmd
 from understudy.protocol.events import Event, JobStarted, StopRequested, Tick
 from understudy.protocol.job import JobMachine
@@ -56,9 +56,9 @@ class Coordinator:
         """The first sign of a loss (None: of a stall) whose event follows; only for the times in the ledger."""
         self._recovery_clock.lost_since(member, at)
 
-    def measured(self, generation: int, timings: dict[str, float], received_bytes: int) -> None:
+    def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None:
         """What a resuming member measured; only for the times in the ledger."""
-        self._recovery_clock.measured(generation, timings, received_bytes)
+        self._recovery_clock.measured(generation, timings, transfer)
 
     def handle(self, event: Event) -> None:
         self._waiting.append(event)

@@ -11,7 +11,7 @@ total     detect, until all had resumed
 from dataclasses import dataclass, field
 
 from understudy.foundation.ids import Generation, MemberId, Rank
-from understudy.ledger.records import RecoveryRecord
+from understudy.ledger.records import RecoveryRecord, TransferRecord
 from understudy.protocol import events as ev
 from understudy.protocol.commands import Command, DecisionKind, RecordDecision, RecordGeneration
 
@@ -35,7 +35,7 @@ class _Running:
     assigned_at: dict[MemberId, float] = field(default_factory=dict)
     prepared_in: dict[MemberId, float] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)
-    received_bytes: int = 0
+    transfers: list[TransferRecord] = field(default_factory=list)
 
 
 class RecoveryClock:
@@ -48,7 +48,7 @@ class RecoveryClock:
         """The first sign of a loss (None: of a stall) whose event is still to come."""
         self._lost_since[member] = at
 
-    def measured(self, generation: int, timings: dict[str, float], received_bytes: int) -> None:
+    def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None:
         """What a member that has resumed says of its own phases."""
         running = self._running
         if running is None or generation != running.generation:
@@ -56,7 +56,8 @@ class RecoveryClock:
         for phase in _MEASURED_BY_MEMBERS:
             if phase in timings:
                 running.measured[phase] = max(running.measured.get(phase, 0.0), timings[phase])
-        running.received_bytes += received_bytes
+        if transfer is not None:
+            running.transfers.append(transfer)
 
     def on_event(self, event: ev.Event) -> None:
         running = self._running
@@ -101,7 +102,7 @@ class RecoveryClock:
         running.reasons.append(decision.reason)
         running.reported_at = running.verdict_at = None
         running.measured.clear()
-        running.received_bytes = 0
+        running.transfers.clear()
 
     def _on_generation(self, at: float, holders: dict[Rank, MemberId]) -> None:
         if self._running is not None:
@@ -140,5 +141,5 @@ class RecoveryClock:
             verdict=running.verdict,
             swaps=swaps,
             phases=phases,
-            received_bytes=running.received_bytes,
+            transfers=tuple(running.transfers),
         )

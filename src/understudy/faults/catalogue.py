@@ -13,12 +13,15 @@ class Kind(enum.StrEnum):
     SPIN = "spin"  # a Python loop that never ends
     HOLD_GIL = "hold-gil"  # a native call that never returns and keeps the interpreter lock
     ERROR = "error"  # the script raises
+    DELAY = "delay"  # it sleeps for a moment, so that others are ahead of it
 
 
 class Place(enum.StrEnum):
     FORWARD = "forward"
     COLLECTIVE = "collective"  # blocked in a collective of the backward
     BEFORE_FENCE = "before-fence"
+    IN_FENCE = "in-fence"  # it has arrived and waits for another one
+    PAST_FENCE = "past-fence"  # all have arrived; its optimizer has not begun
     IN_OPTIMIZER = "in-optimizer"  # one of two parameter groups is updated
     AFTER_OPTIMIZER = "after-optimizer"
     BETWEEN_STEPS = "between-steps"
@@ -38,6 +41,7 @@ IN_STEP = (
     Place.AFTER_OPTIMIZER,
     Place.BETWEEN_STEPS,
 )
+AT_FENCE = (Place.IN_FENCE, Place.PAST_FENCE)  # only where there is one, and somebody else comes late
 IN_RECOVERY = (Place.STOP, Place.REHEARSE, Place.REGROUP, Place.TRANSFER, Place.RESUME)
 
 

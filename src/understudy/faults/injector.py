@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,11 +18,14 @@ import torch
 from torch import nn
 
 from understudy.faults.catalogue import Fault, Kind, Place
+from understudy.foundation.ids import StepNumber
+from understudy.groups.fence import SharedFence
 from understudy.training.job import Job
 from understudy.training.steps import Step
 
 _PEER_DELAY = 0.25
 _KILL_DELAY = 0.08
+_DELAY = 0.4  # a recovery is well under way by then
 
 
 class InjectedError(RuntimeError):
@@ -48,6 +51,7 @@ class Injector:
         optimizer.register_step_pre_hook(lambda *_: self._at(Place.BEFORE_FENCE))
         optimizer.register_step_post_hook(lambda *_: self._at(Place.AFTER_OPTIMIZER))
         self._arm_inside(optimizer)
+        self._arm_fence()
 
     def _arm_inside(self, optimizer: torch.optim.Optimizer) -> None:
         """Between the updates of the first and the second parameter group the state is half changed."""
@@ -59,6 +63,20 @@ class Injector:
             return begin_group(group, *args, **kwargs)
 
         optimizer._init_group = begin_and_check  # type: ignore[attr-defined]
+
+    def _arm_fence(self) -> None:
+        """A rank that waits in the fence asks again and again whether contact is lost: then it has arrived."""
+        meet = SharedFence.meet
+
+        def meet_and_check(fence: SharedFence, step: StepNumber, lost_contact: Callable[[], bool]) -> None:
+            def check_and_ask() -> bool:
+                self._at(Place.IN_FENCE)
+                return lost_contact()
+
+            meet(fence, step, check_and_ask)
+            self._at(Place.PAST_FENCE)
+
+        SharedFence.meet = meet_and_check  # type: ignore[method-assign, assignment]
 
     def watch(self, steps: Iterator[Step]) -> Iterator[Step]:
         for step in steps:
@@ -138,6 +156,8 @@ def _strike(fault: Fault) -> None:
             _spin()
         case Kind.HOLD_GIL:
             ctypes.PyDLL(None).sleep(100_000)
+        case Kind.DELAY:
+            time.sleep(_DELAY)
         case Kind.ERROR:
             raise InjectedError(f"injected by {fault.name}")
 

@@ -1,7 +1,7 @@
 """The small training script that claims and tests run and kill: `understudy run ... -m understudy.faults.trainee`.
 
-A residual network with dropout on made-up data, as DDP or as FSDP2 over a mesh of replicas and shards. Everything in it
-is deterministic, so two runs can be compared bit for bit.
+A residual network with dropout on made-up data, spread over the ranks in one of many ways. Everything in it is
+deterministic, so two runs can be compared bit for bit.
 """
 
 import argparse
@@ -13,26 +13,14 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.nn.parallel import DistributedDataParallel
 
 import understudy
+from understudy.faults import parallelisms
 from understudy.faults.catalogue import load_schedule
 from understudy.faults.injector import Injector
+from understudy.faults.parallelisms import Block, Trained
 
-
-class Block(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.up = nn.Linear(width, 2 * width)
-        self.down = nn.Linear(2 * width, width)
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.drop(self.down(torch.nn.functional.gelu(self.up(self.norm(x)))))
-        return x + y
+MODES = ("ddp", "hsdp", "tp-dp", "fsdp-tp", "ep-dp", "pp-dp-gpipe", "pp-dp-1f1b", "pp-dp-interleaved", "pp-tp-dp")
 
 
 class Made(torch.utils.data.Dataset[torch.Tensor]):
@@ -50,13 +38,15 @@ class Made(torch.utils.data.Dataset[torch.Tensor]):
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--mode", choices=("ddp", "hsdp"), default="ddp")
+    parser.add_argument("--mode", choices=MODES, default="ddp")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--blocks", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=4)
-    parser.add_argument("--repeat", type=int, default=1, help="forward passes per sample, to make a step longer")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds to sleep after each step (between steps)")
+    parser.add_argument("--recompute", action="store_true", help="activation checkpointing")
+    parser.add_argument("--compile", action="store_true", help="torch.compile every block")
+    parser.add_argument("--bf16", action="store_true", help="bf16 autocast")
     parser.add_argument("--fast", action="store_true", help="fused optimizer and bucket views, as one would for speed")
     parser.add_argument("--faults", type=Path, help="a schedule, see understudy.faults.catalogue")
     parser.add_argument("--proofs", type=Path, help="where faults leave their proofs")
@@ -70,23 +60,35 @@ def arguments() -> argparse.Namespace:
 def build(options: argparse.Namespace) -> nn.Sequential:
     """The bare model. It needs no rank, so it is built before join(): a spare has done it before it is needed."""
     torch.manual_seed(7)
-    blocks = nn.Sequential(*[Block(options.width) for _ in range(options.blocks)])
+    blocks = nn.Sequential(*[Block(options.width, options.recompute) for _ in range(options.blocks)])
     return nn.Sequential(blocks, nn.Linear(options.width, options.width))
 
 
-def distribute(bare: nn.Sequential, options: argparse.Namespace) -> tuple[nn.Module, torch.optim.Optimizer]:
-    model: nn.Module = bare
-    if options.mode == "ddp":
-        model = DistributedDataParallel(bare, gradient_as_bucket_view=options.fast)
-    else:
-        mesh = init_device_mesh("cpu", (2, torch.distributed.get_world_size() // 2), mesh_dim_names=("rep", "shard"))
-        for block in bare[0].children():
-            fully_shard(block, mesh=mesh)
-        fully_shard(bare, mesh=mesh)
+def spread(bare: nn.Sequential, options: argparse.Namespace) -> Trained:
+    """Over the ranks, in the way that `--mode` names."""
+    match options.mode:
+        case "ddp":
+            return parallelisms.ddp(bare, options.fast)
+        case "hsdp":
+            return parallelisms.hsdp(bare)
+        case "tp-dp":
+            return parallelisms.tensor_and_data(bare)
+        case "fsdp-tp":
+            return parallelisms.sharded_and_tensor(bare)
+        case "ep-dp":
+            return parallelisms.experts_and_data(bare, options.width)
+        case "pp-tp-dp":
+            return parallelisms.pipeline_and_data(bare, "1f1b", tensor=True)
+        case _:
+            return parallelisms.pipeline_and_data(bare, options.mode.removeprefix("pp-dp-"))
+
+
+def make_optimizer(model: nn.Module, options: argparse.Namespace) -> torch.optim.Optimizer:
+    """Two parameter groups, so that a fault can strike between their updates."""
     parameters = list(model.parameters())
     half = len(parameters) // 2
     groups = [{"params": parameters[:half]}, {"params": parameters[half:]}]
-    return model, torch.optim.AdamW(groups, lr=1e-3, fused=options.fast)
+    return torch.optim.AdamW(groups, lr=1e-3, fused=options.fast)
 
 
 def take_turns(options: argparse.Namespace, step: int, rank: int) -> None:
@@ -110,23 +112,26 @@ def main() -> None:
     options = arguments()
     torch.set_num_threads(1)
     bare = build(options)
+    if options.compile:
+        for place, block in enumerate(bare[0].children()):
+            if place != options.blocks // 2:  # faults strike there, and a hook cannot be compiled
+                block.compile(backend="aot_eager")
     job = understudy.join(seed=7)
-    model, optimizer = distribute(bare, options)
+    trained = spread(bare, options)
+    optimizer = make_optimizer(trained.model, options)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 / (1 + 0.01 * step))
     injector = None
     if options.faults:
         injector = Injector(job, load_schedule(options.faults), options.proofs)
-        injector.arm(bare[0].get_submodule(str(options.blocks // 2)), optimizer)
+        injector.arm(trained.struck, optimizer)
     data = understudy.Batches(Made(4096, options.width), batch_size=options.batch_size, seed=7)
-    job.protect(model=model, optimizer=optimizer, data=data, scheduler=scheduler)
+    job.protect(model=trained.model, optimizer=optimizer, data=data, scheduler=scheduler, share=trained.share)
     steps = job.steps(options.steps)
     times: dict[str, list[float]] = {"commits": [], "cpu": []}
     for step in injector.watch(steps) if injector else steps:
         with step:
-            batch = step.batch()
-            for _ in range(options.repeat):
-                loss = model(batch).square().mean() / options.repeat
-                loss.backward()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=options.bf16):
+                trained.run(step.batch())
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad()

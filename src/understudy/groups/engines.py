@@ -1,9 +1,11 @@
 """What each engine needs around a fault: a clean slate after an aborted step, and equal lazy state on a joiner.
 
 DDP rebuilds its buckets after its first step, so a fresh joiner would have another bucket layout than the survivors:
-it gets the same one by a rehearsal in a world of one. FSDP2 has a public reset for aborted iterations.
+it gets the same one by a rehearsal in a world of one. FSDP2 has a public reset for aborted iterations. A pipeline stage
+forgets the microbatches that were on their way.
 """
 
+import gc
 import os
 from collections.abc import Iterable
 
@@ -12,15 +14,17 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
+from understudy.groups.pipelines import Pipelines
 from understudy.groups.world import World
 
 
 class Engines:
-    """The engines inside the protected modules."""
+    """The engines inside the protected modules, and the pipelines that run them."""
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         self._ddp: list[DistributedDataParallel] = []
         self._fsdp_roots: list[FSDPModule] = []
+        self._pipelines = Pipelines()
         for module in modules:
             self._find(module)
 
@@ -52,9 +56,19 @@ class Engines:
         self.forget_iteration()
 
     def forget_iteration(self) -> None:
-        """After a step that was cut short: parameters are in their shards again."""
+        """After a step that was cut short: parameters are in their shards again, and no microbatch is under way."""
         for root in self._fsdp_roots:
             root.reset_iter_state()
+        self._pipelines.forget_iteration()
+
+
+def engines_in_memory() -> list[nn.Module]:
+    """For a script that has named no module: the engines are found where Python keeps its objects. In one order on all
+    ranks, as long as no two of them have the same parameters."""
+    found = [thing for thing in gc.get_objects() if isinstance(thing, DistributedDataParallel | FSDPModule)]
+    inner = {id(part) for engine in found for part in engine.modules() if part is not engine}  # type: ignore[union-attr]
+    outer = [engine for engine in found if isinstance(engine, nn.Module) and id(engine) not in inner]
+    return sorted(outer, key=lambda engine: [(name, tuple(part.shape)) for name, part in engine.named_parameters()])
 
 
 def _fresh_number() -> int:

@@ -1,10 +1,16 @@
 """All process groups of this process: found a world, keep track of groups that the script makes, re-form them in place.
 
+A joiner begins in a sandbox: its groups have no peers (torch's fake backend), but say that they are of the world's own
+backend, so that its script and its engines take the same way as those of the others did. What the rank heard from
+others in its setup it hears from the prompter.
+
 Every group keeps its identity over a regroup: the ProcessGroup object, DDP's reducer, FSDP2, DeviceMesh and groups that
 the script holds go on working with new peers behind them.
 """
 
 import functools
+import importlib
+import inspect
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -19,8 +25,11 @@ from torch.distributed.distributed_c10d import GroupName
 from understudy.errors import RegroupError, StepAbandoned
 from understudy.foundation.ids import Generation, Rank
 from understudy.groups.connections import Connections
+from understudy.groups.prompter import Prompter, Recorder, Script
 from understudy.groups.store import InterruptibleStore
 
+_ARGUMENTS = tuple(inspect.signature(c10d._new_process_group_helper).parameters)
+_BACKEND, _NAME = "backend", "group_name"
 _LOOK_AGAIN_EVERY = 0.02  # seconds between two looks at whether the generation is abandoned
 _STUCK_AFTER = 0.5  # seconds; peers that live have connected or given up by then
 
@@ -44,37 +53,59 @@ class World:
         self.connections = Connections(exists=lambda name: name in c10d._world.pg_names.values())
         self._founded_in = founded_in
         self._abandoned = abandoned
-        self._made_real: set[str] = set()  # groups that began on the fake backend and have a real one now
+        self._recorder: Recorder | None = None
+        self._prompter = Prompter({})
+        self._without_peers: set[str] = set()  # groups that were made in the sandbox and have no real backend yet
 
     # -- beginning ----------------------------------------------------------------------------------------------------
 
     def found(self, backend: str) -> None:
         """A new world: all members form the default group together."""
-        self._watch_new_groups()
+        self._recorder = Recorder()
+        self._make_groups_by(self._make_and_remember)
         dist.init_process_group(
             backend, rank=self.rank, world_size=self.size, store=self._root_store(), timeout=self.timeout
         )
 
-    def enter_sandbox(self) -> None:
-        """A joiner's world without peers: setup and a rehearsal run on the fake backend."""
-        dist.init_process_group("fake", rank=self.rank, world_size=self.size, store=HashStore())
+    def enter_sandbox(self, backend: str, script: Script) -> None:
+        """A joiner's world without peers, for its setup and its rehearsal. `script`: what the rank was told in its own
+        setup."""
+        importlib.import_module("torch.testing._internal.distributed.fake_pg")  # makes the backend known
+        self._prompter = Prompter(script)
+        self._make_groups_by(self._make_without_peers)
+        dist.init_process_group(backend, rank=self.rank, world_size=self.size, store=HashStore())
+
+    def finish_script(self) -> Script:
+        """The world is established: what was heard so far is what a joiner will be told."""
+        recorder, self._recorder = self._recorder, None
+        return recorder.finish() if recorder is not None else {}
 
     def _root_store(self) -> Store:
         return PrefixStore(f"world-{self._founded_in}", self.store)
 
-    def _watch_new_groups(self) -> None:
-        """Remember the connections of every group that is made from now on, by us or by the script."""
-        make = c10d._new_process_group_helper
-        if getattr(make, "watched_by_understudy", False):
-            return
+    def _make_groups_by(self, way: Callable[..., Any]) -> None:
+        """Every group that is made from now on, by us or by the script, is made in this `way`."""
+        make = getattr(c10d._new_process_group_helper, "__wrapped__", c10d._new_process_group_helper)
+        c10d._new_process_group_helper = functools.wraps(make)(functools.partial(way, make))
 
-        @functools.wraps(make)
-        def make_and_remember(*args: Any, **kwargs: Any) -> Any:
-            with self.connections.forming(args[5] if len(args) > 5 else kwargs["group_name"]):
-                return make(*args, **kwargs)
+    def _make_and_remember(self, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Its connections are ours to break."""
+        name = _argument(_NAME, args, kwargs)
+        with self.connections.forming(name):
+            group, store = make(*args, **kwargs)
+        if self._recorder is not None and isinstance(group, dist.ProcessGroup):
+            self._recorder.attend(name, group)
+        return group, store
 
-        make_and_remember.watched_by_understudy = True  # type: ignore[attr-defined]
-        c10d._new_process_group_helper = make_and_remember
+    def _make_without_peers(self, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        name, backend = _argument(_NAME, args, kwargs), _argument(_BACKEND, args, kwargs)
+        kwargs = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs, "backend": "fake", "backend_options": None}
+        group, store = make(**kwargs)
+        if isinstance(group, dist.ProcessGroup):
+            c10d._world.pg_map[group] = (backend, store)
+            self._without_peers.add(name)
+            self._prompter.attend(name, group)
+        return group, store
 
     # -- groups -------------------------------------------------------------------------------------------------------
 
@@ -99,7 +130,7 @@ class World:
             raise
         except RuntimeError as error:
             raise RegroupError(f"the groups of generation {generation} could not be formed: {error}") from error
-        self._watch_new_groups()
+        self._make_groups_by(self._make_and_remember)
 
     def _regroup_one(self, generation: Generation, name: GroupName, group: dist.ProcessGroup) -> None:
         if self._abandoned():
@@ -117,8 +148,10 @@ class World:
 
     def make_real(self, name: GroupName, group: dist.ProcessGroup) -> None:
         """Put a real backend under a group that was made on the fake one. Happens once per group of a joiner."""
-        if c10d._world.pg_map[group][0] != "fake" or name in self._made_real:
+        if name not in self._without_peers:
             return
+        self._without_peers.discard(name)
+        self._prompter.leave(group)
         ranks = self.members(group)
         store = self._root_store()
         if group is not dist.group.WORLD:
@@ -128,7 +161,6 @@ class World:
         group._register_backend(self.device, dist.ProcessGroup.BackendType.GLOO, backend)
         group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         group._set_group_name(name)
-        self._made_real.add(name)
 
     def _gloo_options(self, ranks: list[int]) -> Any:
         options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
@@ -174,3 +206,9 @@ class World:
                 raise StepAbandoned("the generation was abandoned while its peers were connecting")
         if troubles:
             raise troubles[0]
+
+
+def _argument(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """One argument of torch's function that makes a group."""
+    place = _ARGUMENTS.index(name)
+    return str(args[place] if len(args) > place else kwargs[name])

@@ -33,6 +33,24 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     step: int | None = None
 
 
+class TransferRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One rank took state from others. `given`: bytes by donor. `checked`: digests that were compared.
+    `digest`: of everything that arrived. `distrusted`: donors whose bytes differed from those of the others, and
+    were not used."""
+
+    receiver: int
+    given: dict[int, int]
+    seconds: float
+    checked: int
+    digest: str = ""
+    from_memory: bool = False
+    distrusted: tuple[int, ...] = ()
+
+    @property
+    def received(self) -> int:
+        return sum(self.given.values())
+
+
 class RecoveryRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="recovery"):
     """One recovery from the loss to the resumed world.
 
@@ -49,7 +67,11 @@ class RecoveryRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     verdict: str
     swaps: tuple[tuple[int, str | None, str], ...]
     phases: dict[str, float]
-    received_bytes: int = 0
+    transfers: tuple[TransferRecord, ...] = ()
+
+    @property
+    def received_bytes(self) -> int:
+        return sum(transfer.received for transfer in self.transfers)
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):

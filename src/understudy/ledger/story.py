@@ -9,11 +9,12 @@ import statistics
 from dataclasses import dataclass
 
 from understudy.ledger.reading import Run
-from understudy.ledger.records import DecisionRecord, RecoveryRecord
+from understudy.ledger.records import DecisionRecord, RecoveryRecord, TransferRecord
 from understudy.protocol.commands import DecisionKind
 
 _OPENING = (DecisionKind.SWAP.value, DecisionKind.ALARM.value)
 _SECTIONS = (
+    ("warnings", (DecisionKind.WARN,)),
     ("start overs", (DecisionKind.START_OVER,)),
     ("refills", (DecisionKind.REFILL, DecisionKind.NO_REFILL)),
     ("kills", (DecisionKind.KILL,)),
@@ -119,7 +120,7 @@ def _recovery(number: int, record: RecoveryRecord, run: Run, origin: float) -> B
         lines.append(("took over", "nobody: every rank kept its member"))
     phases = [f"{name} {milliseconds(seconds)}" for name, seconds in record.phases.items() if name != "total"]
     lines.append(("phases", ", ".join([*phases, f"in all {milliseconds(duration(record))}"])))
-    lines.append(("received", size(record.received_bytes)))
+    lines += [("received", _transfer(transfer)) for transfer in record.transfers]
     lines.append(("went on", f"at step {record.step}, in generation {record.generation}"))
     return Block(f"recovery {number}, {_since(record.opened_at, origin)}{again}", tuple(lines))
 
@@ -130,6 +131,19 @@ def _verdict(record: RecoveryRecord, run: Run) -> str:
         if decision.kind == DecisionKind.VERDICT.value and decision.generation == record.generation:
             return decision.reason
     return record.verdict
+
+
+def _transfer(transfer: TransferRecord) -> str:
+    donors = ", ".join(f"{size(given)} from rank {rank}" for rank, given in sorted(transfer.given.items()))
+    way = "read from memory" if transfer.from_memory else "over the process group"
+    speed = f"{size(int(transfer.received / transfer.seconds))}/s" if transfer.seconds > 0 else "at once"
+    text = f"rank {transfer.receiver}: {donors}; {way}, {speed}, {transfer.checked} digests compared"
+    if transfer.digest:
+        text += f", in all {transfer.digest}"
+    if transfer.distrusted:
+        ranks = ", ".join(str(rank) for rank in transfer.distrusted)
+        text += f"; rank {ranks} held other bytes than its twins and was not used"
+    return text
 
 
 def _swap(rank: int, old: str | None, new: str) -> str:

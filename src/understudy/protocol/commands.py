@@ -97,6 +97,7 @@ class StopJob(Command):
 
 class DecisionKind(enum.Enum):
     START = "start"
+    WARN = "warn"  # nothing has happened yet
     SWAP = "swap"
     ALARM = "alarm"  # a stall opened a generation without a loss
     VERDICT = "verdict"

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from understudy.foundation.ids import Rank, StepNumber
+from understudy.protocol.donors import named
 from understudy.protocol.positions import Position
 
 
@@ -57,7 +58,7 @@ def judge(positions: Mapping[Rank, Position]) -> Verdict | None:
             step=newest,
             committed=StepNumber(newest - 1),
             reason=f"step {newest - 1} was already applied by {len(held) - len(behind)} of {len(held)} survivors; "
-            f"{_ranks(behind)} will follow",
+            f"{named(behind)} will follow",
         )
     waiting = sorted(rank for rank in held if not positions[rank].arrived)
     if not waiting:
@@ -69,11 +70,5 @@ def judge(positions: Mapping[Rank, Position]) -> Verdict | None:
     return Verdict(
         step=newest,
         committed=None,
-        reason=f"{_ranks(waiting)} had not arrived at the fence of step {newest}, so nobody passed it",
+        reason=f"{named(waiting)} had not arrived at the fence of step {newest}, so nobody passed it",
     )
-
-
-def _ranks(ranks: list[Rank]) -> str:
-    shown = ", ".join(str(rank) for rank in ranks[:8])
-    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {shown}{more}"

@@ -33,11 +33,13 @@ class MemberParked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberEstablished(Event):
-    """A founding member has its first step behind it; members with equal `twin_key` hold the same bytes."""
+    """A founding member has its first step behind it; members with equal `twin_key` hold the same bytes of everything,
+    members with a common number in `holdings` the same bytes of one unit."""
 
     member: MemberId
     generation: Generation
     twin_key: str
+    holdings: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,7 @@ class PositionReported(Event):
     generation: Generation
     position: Position
     twin_key: str | None = None
+    holdings: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,7 @@ class MemberPrepared(Event):
     member: MemberId
     generation: Generation
     twin_key: str
+    holdings: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,11 +130,12 @@ class JobMachine:
         return commands
 
     def _on_established(self, event: ev.MemberEstablished, member: Member) -> list[Command]:
-        if event.generation == self.recovery.founded_in:  # true for good, even if a newer generation is open by now
-            self.recovery.on_established(member, event.twin_key)
-            if self.refill_at is None and self.stage is Stage.TRAINING:
-                self.refill_at = event.at + self.policy.refill_delay if self._pool_is_low() else None
-        return []
+        if event.generation != self.recovery.founded_in:
+            return []
+        commands = self.recovery.on_established(event.at, member, event.twin_key, event.holdings)
+        if self.refill_at is None and self.stage is Stage.TRAINING:
+            self.refill_at = event.at + self.policy.refill_delay if self._pool_is_low() else None
+        return commands
 
     def _pool_is_low(self) -> bool:
         """A world that started over has taken its spares along."""

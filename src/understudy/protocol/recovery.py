@@ -21,7 +21,7 @@ from understudy.protocol.commands import (
     ResumeAt,
 )
 from understudy.protocol.commit import Action, action_for, judge
-from understudy.protocol.donors import NoDonor, choose_donors
+from understudy.protocol.donors import NoDonor, choose_donors, named, without_twin
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
 from understudy.protocol.positions import Position
@@ -52,6 +52,7 @@ class Recovery:
     joining: set[MemberId] = field(default_factory=set)
     positions: dict[Rank, Position] = field(default_factory=dict)
     twin_keys: dict[Rank, str] = field(default_factory=dict)
+    holdings: dict[str, frozenset[int]] = field(default_factory=dict)  # by twin key
     plan: ResumeAt | None = None
     deadline: float | None = None
     resend_at: float | None = None
@@ -73,6 +74,7 @@ class Recovery:
             set(self.joining),
             dict(self.positions),
             dict(self.twin_keys),
+            dict(self.holdings),
             self.plan,
             self.deadline,
             self.resend_at,
@@ -89,6 +91,7 @@ class Recovery:
         self.founded_in = self.generation
         self.stage, self.established = Stage.FOUNDING, False
         self.twin_keys.clear()
+        self.holdings.clear()
         starts: list[Command] = []
         assigns: list[Command] = []
         for number in range(self.policy.world_size):
@@ -104,12 +107,29 @@ class Recovery:
         member.connected = True
         return [*self._assign(member), *self._catch_up((member,))]
 
-    def on_established(self, member: Member, twin_key: str) -> None:
+    def on_established(self, at: float, member: Member, twin_key: str, holdings: tuple[int, ...]) -> list[Command]:
+        """True for good, even if a newer generation is open by now."""
+        known_before = len(self.twin_keys)
         if member.rank is not None:
-            self.twin_keys[member.rank] = twin_key
+            self._learn(member.rank, twin_key, holdings)
         self.established = True
         if self.stage is Stage.FOUNDING:
             self.stage = Stage.TRAINING
+        all_known = known_before < len(self.twin_keys) == self.policy.world_size
+        return self._warn_of_ranks_without_twin(at) if all_known else []
+
+    def _warn_of_ranks_without_twin(self, at: float) -> list[Command]:
+        alone = without_twin(self.twin_keys, self.holdings)
+        if not alone:
+            return []
+        return [
+            self._decision(
+                at,
+                DecisionKind.WARN,
+                f"{named(alone)} of {self.policy.world_size} {'has' if len(alone) == 1 else 'have'} no twin: nobody "
+                "else holds the same bytes, and the loss of such a rank stops the job. More replicas would change that",
+            )
+        ]
 
     def cannot_start_over(self) -> str | None:
         if self.start_overs >= self.policy.max_start_overs:
@@ -195,7 +215,7 @@ class Recovery:
             position = replace(position, established=True)  # only founding members have a first step
         self.positions[member.rank] = position
         if event.twin_key is not None:
-            self.twin_keys[member.rank] = event.twin_key
+            self._learn(member.rank, event.twin_key, event.holdings)
         self.awaited.discard(member.id)
         return []
 
@@ -204,10 +224,17 @@ class Recovery:
             return []
         assert member.rank is not None
         member.standing = Standing.PREPARED
-        self.twin_keys[member.rank] = event.twin_key
+        self._learn(member.rank, event.twin_key, event.holdings)
         self.joining.discard(member.id)
         self.positions[member.rank] = Position(holds=None)
         return []
+
+    def _learn(self, rank: Rank, twin_key: str, holdings: tuple[int, ...]) -> None:
+        """What a rank holds stays the same for as long as its world; that somebody does not say it again means
+        nothing."""
+        self.twin_keys[rank] = twin_key
+        if holdings and twin_key not in self.holdings:
+            self.holdings[twin_key] = frozenset(holdings)
 
     def _in_turn(self, donors: Mapping[Rank, tuple[Rank, ...]]) -> tuple[tuple[Rank, tuple[Rank, ...]], ...]:
         """Who has nothing to lose comes first. A laggard's older state is the last one if its donors die before it
@@ -232,7 +259,7 @@ class Recovery:
             rank for rank, position in self.positions.items() if action_for(position, verdict.step) is Action.RECEIVE
         ]
         givers = [rank for rank in self.positions if rank not in set(receivers)]
-        donors = choose_donors(receivers, givers, self.twin_keys, self.policy.donors_per_receiver)
+        donors = choose_donors(receivers, givers, self.twin_keys, self.holdings, self.policy.donors_per_receiver)
         if isinstance(donors, NoDonor):
             return f"{self.reason}; no swap: {donors.reason}"
         members = self.roster.seated()

@@ -108,6 +108,11 @@ class SimulatedMember:
         assert self.rank is not None
         return self.script.twin_key(self.rank)
 
+    @property
+    def holdings(self) -> tuple[int, ...]:
+        assert self.rank is not None
+        return self.script.holdings(self.rank)
+
     def copy(self) -> "SimulatedMember":
         return copy(self)
 
@@ -231,7 +236,11 @@ class SimulatedMember:
             case Place.ESTABLISHING:
                 world.on_committed(self)
                 event = ev.MemberEstablished(
-                    at=world.now, member=self.id, generation=self.acting, twin_key=self.twin_key
+                    at=world.now,
+                    member=self.id,
+                    generation=self.acting,
+                    twin_key=self.twin_key,
+                    holdings=self.holdings,
                 )
                 world.send(self, event)
                 self._go_on(world)
@@ -323,11 +332,18 @@ class SimulatedMember:
             generation=self.heard,
             position=self.position(),
             twin_key=None if self.rank is None else self.twin_key,
+            holdings=() if self.rank is None else self.holdings,
         )
         world.send(self, event)
 
     def _say_prepared(self, world: Surroundings) -> None:
-        event = ev.MemberPrepared(at=world.now, member=self.id, generation=self.assigned_in, twin_key=self.twin_key)
+        event = ev.MemberPrepared(
+            at=world.now,
+            member=self.id,
+            generation=self.assigned_in,
+            twin_key=self.twin_key,
+            holdings=self.holdings,
+        )
         world.send(self, event)
 
     def _ask_for_release(self, world: Surroundings) -> None:

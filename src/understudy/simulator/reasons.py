@@ -48,5 +48,5 @@ def _holds_state(member: SimulatedMember) -> bool:
 
 
 def _every_shard_has_a_holder(world: "World") -> bool:
-    held = {member.twin_key for member in world.members.values() if _holds_state(member)}
-    return len(held) == world.script.shards
+    held = {piece for member in world.members.values() if _holds_state(member) for piece in member.holdings}
+    return held >= world.script.pieces

@@ -42,12 +42,9 @@ def draw_scenario(seed: int) -> Scenario:
     world_size = chance.choice(WORLD_SIZES)
     steps = chance.randint(3, 5)
     fenced = chance.random() < 0.6
-    script = Script(
-        world_size=world_size,
-        steps=steps,
-        fenced=fenced,
-        shards=world_size // 2 if fenced and chance.random() < 0.7 else 1,
-    )
+    shards = world_size // 2 if fenced and chance.random() < 0.7 else 1
+    crossed = shards > 1 and Random(f"crossed {seed}").random() < 0.25
+    script = Script(world_size=world_size, steps=steps, fenced=fenced, shards=shards, crossed=crossed)
     weather = Weather(
         delay=chance.choice((0.001, 0.01, 0.1)),
         slow_share=chance.choice((0.0, 0.05, 0.3)),

@@ -12,6 +12,7 @@ State = tuple[int, ...]
 class Script:
     """`shards`: how many different pieces of state there are; ranks with the same piece are twins.
 
+    `crossed`: every rank holds two pieces, one with its row and one with its column, and nobody has a twin.
     `fenced`: ranks wait for each other before they apply. Only a world of one shard may go without.
     """
 
@@ -19,13 +20,23 @@ class Script:
     steps: int
     fenced: bool
     shards: int = 1
+    crossed: bool = False
 
     def __post_init__(self) -> None:
-        if not self.fenced and self.shards != 1:
+        if not self.fenced and (self.shards != 1 or self.crossed):
             raise ValueError("a world without a fence needs every rank to be a twin of every other")
 
     def twin_key(self, rank: Rank) -> str:
-        return f"shard {rank % self.shards}"
+        return "pieces " + " and ".join(map(str, self.holdings(rank)))
+
+    def holdings(self, rank: Rank) -> tuple[int, ...]:
+        if not self.crossed:
+            return (rank % self.shards,)
+        return (rank % self.shards, self.shards + rank // self.shards)
+
+    @property
+    def pieces(self) -> frozenset[int]:
+        return frozenset(piece for rank in range(self.world_size) for piece in self.holdings(Rank(rank)))
 
     @property
     def everybody(self) -> int:

@@ -89,6 +89,7 @@ def _machine(machine: JobMachine) -> Snapshot:
         frozenset(recovery.joining),
         frozenset(recovery.positions.items()),
         frozenset(recovery.twin_keys.items()),
+        frozenset(recovery.holdings),
         None if plan is None else (plan.generation, plan.step, plan.donors),
         frozenset(recovery.killed),
         tuple(

@@ -7,7 +7,7 @@ travels (`transmit`, `send`) and how a loss is noticed (`on_gone`).
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 
-from understudy.foundation.ids import MemberId
+from understudy.foundation.ids import MemberId, Rank
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import (
@@ -122,13 +122,18 @@ class World(ABC):
         return self.meetings.get(meeting, 0) == self.script.everybody
 
     def donor(self, receiver: SimulatedMember) -> SimulatedMember | None:
-        for rank in receiver.donors:
-            member = self.invariants.actor(rank)
-            if member is not None and member.alive and not member.hung and member.holds == receiver.target:
-                if member.twin_key != receiver.twin_key:
-                    raise Violation(f"2: rank {receiver.rank} is to receive the state of rank {rank}: no twin of it")
-                return member
-        return None
+        """Somebody to take the state from, once everything that the receiver needs can be had from its donors."""
+        wanted = set(receiver.holdings)
+        named = {piece for rank in receiver.donors for piece in self.script.holdings(rank)}
+        if not wanted <= named:
+            raise Violation(f"2: rank {receiver.rank} is to receive from {receiver.donors}, who do not hold all of it")
+        ready = [member for rank in receiver.donors if (member := self._giver(rank, receiver.target)) is not None]
+        return ready[0] if wanted <= {piece for member in ready for piece in member.holdings} else None
+
+    def _giver(self, rank: Rank, step: int) -> SimulatedMember | None:
+        member = self.invariants.actor(rank)
+        able = member is not None and member.alive and not member.hung and member.holds == step
+        return member if able else None
 
     def on_acting(self, member: SimulatedMember) -> None:
         self.invariants.on_acting(member)

@@ -1,20 +1,22 @@
-"""The table of contents that comes before a transfer: what the donor holds, and where the receiver puts it."""
+"""The table of contents that comes before a transfer: what a donor holds, and where the receiver puts it."""
 
 import os
+from collections.abc import Mapping
 
 import msgspec
 import torch
 
 from understudy.errors import TransferError
-from understudy.state.mail import Mail
-from understudy.state.manifest import Inventory
+from understudy.state.manifest import PARAMETERS, Inventory
 from understudy.state.same_host import Landmark, Reader, host_identity
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True):
-    """One tensor. `address`: where it is in the donor's memory, 0 if it cannot be read there."""
+    """One tensor. `unit`: what it belongs to (see `Protected.units`), 0 if it is no part of a parameter's state.
+    `address`: where it is in the donor's memory, 0 if it cannot be read there."""
 
     path: str
+    unit: int
     dtype: str
     shape: tuple[int, ...]
     address: int
@@ -44,13 +46,13 @@ def _address(tensor: torch.Tensor) -> int:
     return tensor.data_ptr() if tensor.device.type == "cpu" and tensor.is_contiguous() else 0
 
 
-def send_contents(mail: Mail, inventory: Inventory, landmark: Landmark, receiver: int) -> None:
+def contents_of(inventory: Inventory, units: Mapping[str, int], landmark: Landmark) -> Contents:
     lines = [
-        Line(path, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), _address(tensor))
+        Line(path, units.get(path, 0), str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), _address(tensor))
         for path, tensor in inventory.tensors.items()
     ]
     readable = all(line.address for line in lines)
-    contents = Contents(
+    return Contents(
         lines=lines,
         plain=inventory.plain,
         host=host_identity() if readable else "",
@@ -58,17 +60,6 @@ def send_contents(mail: Mail, inventory: Inventory, landmark: Landmark, receiver
         landmark=landmark.content,
         landmark_address=landmark.address,
     )
-    encoded = bytearray(msgspec.msgpack.encode(contents))
-    mail.post(torch.tensor([len(encoded)]), receiver)
-    mail.post(torch.frombuffer(encoded, dtype=torch.uint8), receiver)
-
-
-def receive_contents(mail: Mail, donor: int) -> Contents:
-    length = torch.zeros(1, dtype=torch.int64)
-    mail.receive(length, donor)
-    encoded = torch.empty(int(length), dtype=torch.uint8)
-    mail.receive(encoded, donor)
-    return msgspec.msgpack.decode(bytes(encoded.numpy()), type=Contents)
 
 
 def landing_place(line: Line, present: torch.Tensor | None) -> torch.Tensor:
@@ -79,7 +70,7 @@ def landing_place(line: Line, present: torch.Tensor | None) -> torch.Tensor:
     if present is not None and present.dtype == dtype and tuple(present.shape) == line.shape:
         if present.is_contiguous() and present.device.type == "cpu":
             return present
-    elif line.path.startswith("parameters/"):
+    elif line.path.startswith(f"{PARAMETERS}/"):
         shape = "absent" if present is None else f"{present.dtype} {tuple(present.shape)}"
         raise TransferError(f"{line.path} is {shape} here but {dtype} {line.shape} at the donor")
     return torch.empty(line.shape, dtype=dtype)

@@ -36,6 +36,11 @@ def digest_text(text: bytes) -> str:
     return xxhash.xxh3_128_hexdigest(text)
 
 
+def number_of(content: bytes) -> int:
+    """A digest that fits into 63 bits and is never 0."""
+    return (xxhash.xxh3_64_intdigest(content) >> 1) or 1
+
+
 def digest_rng() -> str:
     """The state of every generator that derived seeding sets: torch, Python, NumPy."""
     state = xxhash.xxh3_128()

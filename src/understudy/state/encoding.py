@@ -8,9 +8,11 @@ the path at which it stands.
 import enum
 from typing import Any
 
+import msgspec
 import torch
 
 from understudy.errors import ProtectError
+from understudy.state.digests import tensor_bytes
 
 _TENSOR, _TUPLE, _DICT, _LARGE = "t", "u", "d", "i"
 _PLAIN: tuple[Any, ...] = (bool, int, float, str, bytes)
@@ -55,6 +57,28 @@ def unflatten(plain: Any, tensors: list[torch.Tensor]) -> Any:
             make = {"list": list, "tuple": tuple, "set": set}.get(str(kind), list)
             return make(unflatten(item, tensors) for item in items)
     raise ProtectError(f"malformed state: {str(plain)[:80]}")
+
+
+def pack(value: Any, path: str) -> bytes:
+    """Everything in one piece, tensors included. `path` is named in errors."""
+    tensors: list[torch.Tensor] = []
+    plain = flatten(value, path, tensors)
+    parts = [
+        (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), bytes(tensor_bytes(tensor)))
+        for tensor in tensors
+    ]
+    return msgspec.msgpack.encode((plain, parts))
+
+
+def unpack(packed: bytes) -> Any:
+    plain, parts = msgspec.msgpack.decode(packed)
+    return unflatten(plain, [_tensor(*part) for part in parts])
+
+
+def _tensor(dtype: str, shape: list[int], content: bytes) -> torch.Tensor:
+    if not content:
+        return torch.empty(shape, dtype=getattr(torch, dtype))
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(getattr(torch, dtype)).reshape(shape)
 
 
 def _key(key: Any, path: str) -> int | str:

@@ -26,6 +26,18 @@ class Mail:
         if message.numel():
             self._posted.append((dist.isend(message, to), message))
 
+    def post_text(self, text: bytes, to: int) -> None:
+        """A message whose length the receiver does not know."""
+        self.post(torch.tensor([len(text)]), to)
+        self.post(torch.frombuffer(bytearray(text), dtype=torch.uint8), to)
+
+    def receive_text(self, sender: int) -> bytes:
+        length = torch.zeros(1, dtype=torch.int64)
+        self.receive(length, sender)
+        text = torch.empty(int(length), dtype=torch.uint8)
+        self.receive(text, sender)
+        return bytes(text.numpy())
+
     def expect(self, into: torch.Tensor, sender: int) -> "Expected":
         return Expected(dist.irecv(into, sender) if into.numel() else None)
 

@@ -16,13 +16,13 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from understudy.state.digests import digest_tensors, digest_text
+from understudy.state.digests import digest_one, digest_tensors, digest_text, number_of
 from understudy.state.encoding import flatten, unflatten
 
 SaveFunction = Callable[[Path], object]
 """Writes the script's own checkpoint to the path."""
 
-_PARAMETERS, _OPTIMIZER, _OBJECT, _FILE = "parameters", "optimizer", "object", "file"
+PARAMETERS, _OPTIMIZER, _OBJECT, _FILE = "parameters", "optimizer", "object", "file"
 
 
 @runtime_checkable
@@ -48,6 +48,22 @@ class Protected:
     objects: dict[str, Stateful] = field(default_factory=dict)
     save: SaveFunction | None = None
     load: SaveFunction | None = None
+    unnamed: list[torch.optim.Optimizer] = field(default_factory=list)
+    """Optimizers that are known only because they stepped; their state is the business of `save` and `load`."""
+
+    @property
+    def saves_alone(self) -> bool:
+        """Are the script's own functions all that it has named?"""
+        return self.save is not None and not self.modules and not self.optimizers
+
+    def forget_gradients(self) -> None:
+        """A step that was cut short leaves gradients behind, to which the next one would add, and a scaler that
+        believes to have scaled them back already."""
+        for optimizer in (*self.optimizers.values(), *self.unnamed):
+            optimizer.zero_grad(set_to_none=True)
+        for thing in self.objects.values():
+            if isinstance(thing, torch.amp.GradScaler):
+                thing._per_optimizer_states.clear()
 
     # -- listing ------------------------------------------------------------------------------------------------------
 
@@ -55,9 +71,9 @@ class Protected:
         """Parameters and buffers (persistent or not) of every module, as local tensors."""
         for name, module in self.modules.items():
             for key, parameter in module.named_parameters():
-                yield f"{_PARAMETERS}/{name}/{key}", local(parameter)
+                yield f"{PARAMETERS}/{name}/{key}", local(parameter)
             for key, buffer in module.named_buffers():
-                yield f"{_PARAMETERS}/{name}/{key}", local(buffer)
+                yield f"{PARAMETERS}/{name}/{key}", local(buffer)
 
     def optimizer_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         for path, value in self._optimizer_entries():
@@ -70,6 +86,17 @@ class Protected:
                 state = optimizer.state.get(parameter, {})
                 for key in sorted(state):
                     yield f"{_OPTIMIZER}/{name}/{place}/{key}", state[key]
+
+    def changed_beside_optimizers(self) -> list[str]:
+        """Names of what a step changes by other means than a named optimizer: schedulers, scalers, averages of weights,
+        and whatever the script's own functions save."""
+        stepped = {id(parameter) for optimizer in self.optimizers.values() for parameter in parameters_of(optimizer)}
+        averages = [
+            name
+            for name, module in self.modules.items()
+            if not any(id(parameter) in stepped for parameter in module.parameters())
+        ]
+        return [*self.objects, *averages, *(["what save= writes"] if self.save is not None else [])]
 
     def inventory(self) -> Inventory:
         tensors = dict(self.parameters())
@@ -131,13 +158,50 @@ class Protected:
 
     # -- comparing ----------------------------------------------------------------------------------------------------
 
-    def twin_key(self) -> str:
-        """Equal on two ranks exactly when they hold the same shards of the same tensors."""
-        described = [
-            f"{name}/{key}|{value.dtype}|{tuple(value.shape)}|{_offset(value)}"
+    def units(self) -> dict[str, str]:
+        """Path of a tensor -> the parameter whose state it is part of. A unit is held as a whole or not at all.
+
+        Buffers and objects belong to none: where replicas keep their own (batch norm under DDP), they differ."""
+        named = {
+            id(parameter): f"{PARAMETERS}/{name}/{key}"
             for name, module in self.modules.items()
-            for key, value in (*module.named_parameters(), *module.named_buffers())
-        ]
+            for key, parameter in module.named_parameters()
+        }
+        units = {path: path for path in named.values()}
+        if self.saves_alone:
+            units[f"{_FILE}/0"] = f"{_FILE}/0"
+        for name, optimizer in self.optimizers.items():
+            for place, parameter in enumerate(parameters_of(optimizer)):
+                unit = named.get(id(parameter), f"{_OPTIMIZER}/{name}/{place}")
+                units |= {f"{_OPTIMIZER}/{name}/{place}/{key}": unit for key in optimizer.state.get(parameter, {})}
+        return units
+
+    def holdings(self) -> dict[str, int]:
+        """Unit -> a number that is equal on two ranks exactly when they hold the same bytes of it.
+
+        Ask after an optimizer step: stages of a pipeline, or experts, may have equal names and shapes and even begin
+        with equal values, but they do not get equal gradients."""
+        units = self.units()
+        shards = {
+            f"{PARAMETERS}/{name}/{key}": _offset(parameter)
+            for name, module in self.modules.items()
+            for key, parameter in module.named_parameters()
+        }
+        held: dict[str, bytearray] = {}
+        saved = [(f"{_FILE}/0", self._saved_bytes(self.save))] if self.save is not None and self.saves_alone else []
+        for path, tensor in (*self.parameters(), *self.optimizer_tensors(), *saved):
+            if path in units:
+                described = f"{path}|{tensor.dtype}|{tuple(tensor.shape)}|{shards.get(path, '')}|".encode()
+                held.setdefault(units[path], bytearray()).extend(described + digest_one(tensor))
+        return {unit: number_of(bytes(content)) for unit, content in held.items()}
+
+    def twin_key(self, holdings: dict[str, int]) -> str:
+        """Equal on two ranks that hold the same bytes of everything."""
+        described = [f"{unit}={number}" for unit, number in holdings.items()]
+        for name, module in self.modules.items():
+            described += [
+                f"{name}/{key}|{buffer.dtype}|{tuple(buffer.shape)}" for key, buffer in module.named_buffers()
+            ]
         described += [f"optimizer {name}" for name in self.optimizers]
         described += [f"object {name}" for name in self.objects]
         described += ["script's own save and load"] if self.save is not None else []

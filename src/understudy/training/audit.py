@@ -10,7 +10,10 @@ from understudy.state.manifest import Protected
 
 
 def unprotected_state(names: Mapping[str, Any], protected: Protected) -> list[str]:
-    """Names of objects with `state_dict` and `load_state_dict` that a swap would lose."""
+    """Names of objects with `state_dict` and `load_state_dict` that a swap would lose. What functions of the script's
+    own save cannot be looked into."""
+    if protected.saves_alone:
+        return []
     known = {id(thing) for thing in _protected_things(protected)}
     forgotten = []
     for name, thing in names.items():

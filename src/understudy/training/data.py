@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
 
 from understudy.errors import ProtectError
+from understudy.training.loader import LoaderData, PositionedLoader
 
 
 @runtime_checkable
@@ -81,9 +82,12 @@ class FunctionData:
 
 
 def as_step_data(data: Any, seed: int) -> StepData:
-    """Accepts `Batches`, a DataLoader over a map-style dataset, a function of the step, or an own `StepData`."""
+    """Accepts `Batches`, a DataLoader over a map-style dataset, a loader that knows its position (torchdata's
+    StatefulDataLoader), a function of the step, or an own `StepData`."""
     if isinstance(data, StepData):
         return data
+    if isinstance(data, PositionedLoader):
+        return LoaderData(data, seed)
     if isinstance(data, DataLoader):
         return _from_loader(data, seed)
     if callable(data):

@@ -5,33 +5,39 @@ services every step has a single attempt and nothing is recorded.
 """
 
 import atexit
+import functools
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import HashStore
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from understudy.detection.progress import Place, ProgressWriter
 from understudy.errors import ProtectError, UsageError
 from understudy.foundation.ids import Generation, Rank
 from understudy.foundation.settings import PlainSettings, WorkerSettings, publish_rank
-from understudy.groups.engines import Engines
+from understudy.groups.engines import Engines, engines_in_memory
 from understudy.groups.fence import Fences
 from understudy.groups.store import InterruptibleStore
 from understudy.groups.world import World
 from understudy.state.buffers import ChangingBuffers
+from understudy.state.keepsakes import Keepsakes
 from understudy.state.manifest import Protected, SaveFunction, Stateful
 from understudy.training import memory, nursery
 from understudy.training.audit import unprotected_state
+from understudy.training.bequest import BequestFile
 from understudy.training.control import ControlLine
 from understudy.training.data import StepData, as_step_data
+from understudy.training.loader import LoaderData
 from understudy.training.member import Member
+from understudy.training.own_state import OwnState
 from understudy.training.randomness import derived_seed, seed_all
 from understudy.training.record import StepLedger
 from understudy.training.steps import ProtectedStep, RehearsalStep, Step
@@ -45,13 +51,23 @@ class Job:
     """`rank`, `local_rank`, `world_size`, `device` are final when `join()` returns."""
 
     def __init__(
-        self, *, rank: int, local_rank: int, world_size: int, seed: int, device: torch.device, member: Member | None
+        self,
+        *,
+        rank: int,
+        local_rank: int,
+        world_size: int,
+        seed: int,
+        tracked: bool,
+        device: torch.device,
+        member: Member | None,
     ) -> None:
         self.rank, self.local_rank, self.world_size = rank, local_rank, world_size
         self.seed, self.device = seed, device
+        self._tracked = tracked
         self._member = member
         self._protected = member.protected if member else Protected()
         self._data: StepData | None = None
+        self._share = (rank, world_size)
         self._current: Step | None = None
         self._looped = False
         self._joined_at = time.monotonic()
@@ -71,9 +87,15 @@ class Job:
         data: Any = None,
         save: SaveFunction | None = None,
         load: SaveFunction | None = None,
+        share: tuple[int, int] | None = None,
         **others: Any,
     ) -> None:
-        """Name everything that must survive. Further keywords: modules, optimizers, or anything with `state_dict`."""
+        """Name everything that must survive. Further keywords: modules, optimizers, or anything with `state_dict`.
+
+        `share=(index, count)`: this rank works on part `index` of `count` equal parts of each batch, and draws the
+        random numbers of that part. Ranks that work on the same samples (tensor or pipeline parallel) have the same
+        share. By default every rank has its own.
+        """
         if self._looped:
             raise UsageError("call job.protect() before the loop over job.steps()")
         if (save is None) != (load is None):
@@ -84,8 +106,12 @@ class Job:
                 self._register(name, thing)
         if save is not None:
             self._protected.save, self._protected.load = save, load
+        if share is not None:
+            self._share = share
         if data is not None:
             self._data = as_step_data(data, self.seed)
+            if self._member is not None and isinstance(self._data, LoaderData):
+                self._member.own_state.loader = self._data
 
     def _register(self, name: str, thing: Any) -> None:
         if isinstance(thing, nn.Module):
@@ -96,15 +122,34 @@ class Job:
             thing.register_step_post_hook(self._after_optimizer)
         elif isinstance(thing, Stateful):
             self._protected.objects[name] = thing
+            if isinstance(thing, torch.amp.GradScaler):
+                self._fence_before(thing)
         else:
             raise ProtectError(
                 f"{name} is a {type(thing).__name__}: it is no module, no optimizer, and has no state_dict and "
                 "load_state_dict"
             )
 
+    def _fence_before(self, scaler: torch.amp.GradScaler) -> None:
+        """A scaler that finds infinities skips the optimizer, and changes its scale: that must not happen before all
+        ranks have arrived either."""
+        for name in ("step", "update"):
+            change = getattr(scaler, name)
+
+            def arrive_and_change(*args: Any, change: Callable[..., Any] = change, **kwargs: Any) -> Any:
+                self._before_optimizer()
+                return change(*args, **kwargs)
+
+            setattr(scaler, name, functools.wraps(change)(arrive_and_change))
+
     def _before_optimizer(self, *_: Any) -> None:
         if isinstance(self._current, ProtectedStep):
             self._current.before_optimizer()
+
+    def _before_unnamed(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if all(optimizer is not known for known in self._protected.unnamed):
+            self._protected.unnamed.append(optimizer)
+        self._before_optimizer()
 
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if isinstance(self._current, ProtectedStep):
@@ -120,6 +165,8 @@ class Job:
         if self._member is None:
             return self._plain_steps(total)
         self._warn_about_unprotected(self._member, sys._getframe(1))
+        if self._protected.saves_alone:
+            register_optimizer_step_pre_hook(self._before_unnamed)
         return self._protected_steps(self._member, total)
 
     def _plain_steps(self, total: int) -> Iterator[Step]:
@@ -129,9 +176,10 @@ class Job:
             self._check_entered(self._current)
 
     def _protected_steps(self, member: Member, total: int) -> Iterator[Step]:
-        member.engines = Engines(self._protected.modules.values())
-        member.buffers = ChangingBuffers(self._protected.modules.values())
-        member.ledger.data = self._data
+        modules = engines_in_memory() if self._protected.saves_alone else list(self._protected.modules.values())
+        member.engines = Engines(modules)
+        member.buffers = ChangingBuffers(modules)
+        member.ledger.use(self._data, self._share)
         if member.joiner:
             yield from self._rehearse(member)
         else:
@@ -168,18 +216,18 @@ class Job:
         yield step  # on as many threads as the script uses: more of them than free cores would wait for each other
         self._check_entered(step)
         member.ledger.time("rehearsal", time.monotonic() - start)
-        for optimizer in self._protected.optimizers.values():
-            optimizer.zero_grad(set_to_none=True)
+        self._protected.forget_gradients()
         member.in_steps = True
         member.join_world()
 
     def _prepare(self, number: int) -> None:
-        seed_all(derived_seed(self.seed, number, self.rank))
+        if not self._tracked:
+            seed_all(derived_seed(self.seed, number, self._share[0]))
 
     def _fetch(self, number: int) -> Any:
         if self._data is None:
             raise UsageError("step.batch() needs data: give it to job.protect(data=...)")
-        return self._data.batch(number, self.rank, self.world_size)
+        return self._data.batch(number, *self._share)
 
     @staticmethod
     def _check_entered(step: Step) -> None:
@@ -201,18 +249,31 @@ class Job:
             self._member.on_phase(listener)
 
 
-def join(*, backend: str | None = None, seed: int = 0, timeout: timedelta = timedelta(minutes=30)) -> Job:
-    """Become a member of the job and initialise torch.distributed. A spare waits here until it is given a rank."""
+def join(
+    *,
+    backend: str | None = None,
+    seed: int = 0,
+    rng: Literal["derived", "tracked"] = "derived",
+    timeout: timedelta = timedelta(minutes=30),
+) -> Job:
+    """Become a member of the job and initialise torch.distributed. A spare waits here until it is given a rank.
+
+    `rng`: "derived" seeds every step from (seed, step, rank); "tracked" leaves the streams to the script and ships
+    them with the rank.
+    """
+    if rng not in ("derived", "tracked"):
+        raise UsageError(f'join(rng={rng!r}): it can be "derived" or "tracked"')
+    tracked = rng == "tracked"
     settings = WorkerSettings.from_environment()
     if settings is None:
-        return _join_plain(backend, seed, timeout)
+        return _join_plain(backend, seed, tracked, timeout)
     nursery.start_again_if_unlike_the_others()
     if dist.is_initialized():
         raise UsageError("torch.distributed is initialised already; let understudy.join() do it, as the first thing")
-    return _join_protected(settings, backend, seed, timeout)
+    return _join_protected(settings, backend, seed, tracked, timeout)
 
 
-def _join_plain(backend: str | None, seed: int, timeout: timedelta) -> Job:
+def _join_plain(backend: str | None, seed: int, tracked: bool, timeout: timedelta) -> Job:
     plain = PlainSettings.from_environment()
     device = _device(plain.local_rank)
     if not dist.is_initialized():
@@ -227,12 +288,13 @@ def _join_plain(backend: str | None, seed: int, timeout: timedelta) -> Job:
         local_rank=plain.local_rank,
         world_size=dist.get_world_size(),
         seed=seed,
+        tracked=tracked,
         device=device,
         member=None,
     )
 
 
-def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, timeout: timedelta) -> Job:
+def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tracked: bool, timeout: timedelta) -> Job:
     progress = ProgressWriter(settings.progress_file)
     control = ControlLine(settings.socket, settings.member, settings.token)
     assignment = control.await_assignment(_SPARE_PATIENCE) or _wait_as_spare(control, progress)
@@ -242,6 +304,7 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, ti
     )
     device = _device(assignment.local_rank)
     joiner = not assignment.founding
+    scratch = os.path.dirname(settings.progress_file)
     holder: list[Member] = []
     world = World(
         rank=Rank(assignment.rank),
@@ -257,11 +320,22 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, ti
     ledger = StepLedger(
         settings.run_dir, settings.member, assignment.rank, assignment.world_size, settings.digest_every
     )
-    fences = Fences(os.path.dirname(settings.progress_file), assignment.rank, assignment.world_size)
-    member = Member(control=control, world=world, fences=fences, progress=progress, ledger=ledger, joiner=joiner)
+    fences = Fences(scratch, assignment.rank, assignment.world_size)
+    bequest = BequestFile(scratch, assignment.founded_in, assignment.rank)
+    own_state = OwnState(Keepsakes(scratch, assignment.founded_in, assignment.rank), tracked, joiner)
+    member = Member(
+        control=control,
+        world=world,
+        fences=fences,
+        own_state=own_state,
+        bequest=bequest,
+        progress=progress,
+        ledger=ledger,
+        joiner=joiner,
+    )
     holder.append(member)
     if joiner:
-        world.enter_sandbox()
+        world.enter_sandbox(backend or _backend_for(device), member.inherit())
     else:
         world.found(backend or _backend_for(device))
     seed_all(seed)
@@ -271,6 +345,7 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, ti
         local_rank=assignment.local_rank,
         world_size=assignment.world_size,
         seed=seed,
+        tracked=tracked,
         device=device,
         member=member,
     )

@@ -9,22 +9,27 @@ import os
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 
 from understudy.detection.progress import Place, ProgressWriter
-from understudy.errors import StepAbandoned, UnderstudyError
+from understudy.errors import StepAbandoned, TransferError, UnderstudyError
 from understudy.foundation.ids import Generation, StepNumber
 from understudy.groups.engines import Engines
 from understudy.groups.fence import Fences
+from understudy.groups.prompter import Script
 from understudy.groups.stillness import Stillness
 from understudy.groups.world import World
 from understudy.protocol.positions import Position
 from understudy.state.buffers import ChangingBuffers
+from understudy.state.giving import Outgoing
 from understudy.state.mail import Mail
 from understudy.state.manifest import Protected
-from understudy.state.transfer import Outgoing, receive_state, send_state
+from understudy.state.taking import Received, Taking
+from understudy.training.bequest import Bequest, BequestFile
 from understudy.training.control import ControlLine
 from understudy.training.fingerprint import fingerprint_of
+from understudy.training.own_state import OwnState
 from understudy.training.record import StepLedger
 from understudy.wire import messages
 
@@ -49,6 +54,8 @@ class Member:
         control: ControlLine,
         world: World,
         fences: Fences,
+        own_state: OwnState,
+        bequest: BequestFile,
         progress: ProgressWriter,
         ledger: StepLedger,
         joiner: bool,
@@ -56,7 +63,7 @@ class Member:
         assignment = control.assignment
         assert assignment is not None
         self.control, self.world, self.ledger, self._progress = control, world, ledger, progress
-        self.fences = fences
+        self.fences, self.own_state, self._bequest = fences, own_state, bequest
         self.joiner = joiner
         self.protected = Protected()
         self.engines = Engines(())
@@ -69,8 +76,10 @@ class Member:
         self.failed = False  # the script has raised: this process is on its way out
         self.fenced: bool | None = None
         self._twin_key: str | None = None
+        self._holdings: dict[str, int] = {}
         self._outgoing: tuple[StepNumber, Outgoing] | None = None
         self._likely_donor = False
+        self._somebody_is_alone = False
         self._mail = Mail()
         self._stillness = Stillness()
         self._interrupted_for, self._interrupted_at = Generation(0), 0.0
@@ -134,23 +143,43 @@ class Member:
         nobody has committed the first step.
         """
         self.engines.settle()
-        self.world.store.set(self._twin_path(self.world.rank), self.twin_key())
+        if self._twin_key is None:
+            self._holdings = self.protected.holdings()
+            self._twin_key = self.protected.twin_key(self._holdings)
+            script = self.world.finish_script()
+            self._bequest.write(Bequest(script=script, holdings=self._holdings, twin_key=self._twin_key))
         self.established = True
+        self._show_twin_key()
         self.learn_twins()
-        self.control.send(messages.Established(generation=self.generation, twin_key=self.twin_key()))
+        self.control.send(
+            messages.Established(
+                generation=self.generation, twin_key=self._twin_key, holdings=tuple(self._holdings.values())
+            )
+        )
+
+    def inherit(self) -> Script:
+        """A joiner is the twin of whoever was the twin of its predecessor. Returns what that was told in its setup."""
+        bequest = self._bequest.read()
+        if bequest.twin_key is None:
+            raise TransferError(f"rank {self.world.rank} left nothing behind for its replacement")
+        self._twin_key, self._holdings = bequest.twin_key, bequest.holdings
+        return bequest.script
 
     def learn_twins(self) -> None:
         """Where all ranks are twins no fence is needed: a laggard copies the newer state."""
         if self.fenced is None:
             keys = self.world.store.multi_get([self._twin_path(rank) for rank in range(self.world.size)])
-            self.fenced = len(set(keys)) > 1
+            self.fenced = len(set(keys)) > 1 or self.own_state.exists
+            self._somebody_is_alone = any(count == 1 for count in Counter(keys).values())
             lower_twins = keys[: self.world.rank].count(keys[self.world.rank])
             self._likely_donor = lower_twins < _LIKELY_DONORS
 
-    def twin_key(self) -> str:
-        if self._twin_key is None:
-            self._twin_key = self.protected.twin_key()
-        return self._twin_key
+    def _holdings_to_tell(self) -> tuple[int, ...]:
+        return tuple(self._holdings.values()) if self._somebody_is_alone else ()
+
+    def _show_twin_key(self) -> None:
+        assert self._twin_key is not None
+        self.world.store.set(self._twin_path(self.world.rank), self._twin_key)
 
     def _twin_path(self, rank: int) -> str:
         return f"twins/{self.founded_in}/{rank}"
@@ -169,7 +198,8 @@ class Member:
                     holds=position.holds,
                     arrived=position.arrived,
                     established=position.established,
-                    twin_key=self.twin_key(),
+                    twin_key=self._twin_key,
+                    holdings=self._holdings_to_tell(),
                 )
             )
             if position.holds is not None and not position.arrived and self._likely_donor:
@@ -181,7 +211,7 @@ class Member:
     def _get_ready_to_give(self, holds: StepNumber) -> None:
         """A joiner rehearses now, and we have nothing to do: take the digests of what we may have to send it."""
         self.engines.forget_iteration()  # a step that was cut short may have left parameters gathered from all shards
-        self._outgoing = (holds, Outgoing(self.protected))
+        self._outgoing = (holds, self._make_outgoing())
         self._outgoing[1].take_digests()
 
     def await_abandonment(self) -> bool:
@@ -197,8 +227,14 @@ class Member:
 
     def join_world(self) -> None:
         """A rehearsed joiner waits for groups and state."""
+        assert self._twin_key is not None
         self.control.send(
-            messages.Prepared(generation=self.generation, twin_key=self.twin_key(), timings=self.ledger.timings())
+            messages.Prepared(
+                generation=self.generation,
+                twin_key=self._twin_key,
+                timings=self.ledger.timings(),
+                holdings=tuple(self._holdings.values()),
+            )
         )
         plan = self.control.await_plan(self.generation)
         self.carry_out(plan if plan is not None else self.await_verdict(self.position()))
@@ -225,7 +261,7 @@ class Member:
                 self.phase("regroup")
                 self.world.regroup(self.generation)
                 self.engines.reset()
-                self.world.store.set(self._twin_path(self.world.rank), self.twin_key())  # the store may be a new one
+                self._show_twin_key()  # the store may be a new one
                 self.learn_twins()
             with _timed(timings, "transfer"):
                 self.phase("transfer")
@@ -236,20 +272,34 @@ class Member:
         self.phase("resume")
         if self.abandoned:
             return "a new generation was opened"
-        self.control.send(messages.Resumed(generation=self.generation, timings=timings, received_bytes=received))
+        self.control.send(messages.Resumed(generation=self.generation, timings=timings, transfer=self._told(received)))
         return None
 
-    def _transfer(self, plan: messages.Resume) -> int:
-        received = 0
+    def _transfer(self, plan: messages.Resume) -> Received | None:
+        received = None
         self._mail.begin()
         for receiver, donors in plan.donors.items():
             if receiver == self.world.rank:
-                received = receive_state(self._mail, self.protected, donors, self._tear)
+                wanted = frozenset(self._holdings.values())
+                received = Taking(self._mail, self.protected, donors, wanted).run(self._tear)
                 self.holds = StepNumber(plan.step)
                 self.ledger.inherited(self.protected, self.generation, plan.step - 1)
             elif self.world.rank in donors:
-                send_state(self._mail, self._give(plan.step), receiver, donors.index(self.world.rank), len(donors))
+                self._give(plan.step).give_to(self._mail, receiver)
         return received
+
+    def _told(self, received: Received | None) -> messages.Transfer | None:
+        if received is None:
+            return None
+        return messages.Transfer(
+            receiver=self.world.rank,
+            given=received.given,
+            seconds=received.seconds,
+            checked=received.checked,
+            digest=received.digest,
+            from_memory=received.from_memory,
+            distrusted=received.distrusted,
+        )
 
     def _tear(self) -> None:
         """The first byte is about to land. What this member held before is gone until the last digest is checked."""
@@ -258,7 +308,11 @@ class Member:
     def _give(self, step: int) -> Outgoing:
         """What was made ready, if it is the state that the plan asks for."""
         holds, outgoing = self._outgoing or (None, None)
-        return outgoing if outgoing is not None and holds == step else Outgoing(self.protected)
+        return outgoing if outgoing is not None and holds == step else self._make_outgoing()
+
+    def _make_outgoing(self) -> Outgoing:
+        numbers = {path: self._holdings.get(unit, 0) for path, unit in self.protected.units().items()}
+        return Outgoing(self.protected, numbers)
 
     # -- end ---------------------------------------------------------------------------------------------------------
 

@@ -17,10 +17,15 @@ class StepLedger:
 
     def __init__(self, run_dir: str, member: str, rank: int, world_size: int, digest_every: int) -> None:
         self._lines = JsonLines(Path(run_dir) / "ledger" / f"steps-{member}.jsonl")
-        self._member, self._rank, self._world_size = member, rank, world_size
+        self._member, self._rank = member, rank
         self._digest_every = digest_every
         self._timings: dict[str, float] = {}
-        self.data: StepData | None = None
+        self._data: StepData | None = None
+        self._share = (rank, world_size)
+
+    def use(self, data: StepData | None, share: tuple[int, int]) -> None:
+        """`share`: which part of each batch this rank works on."""
+        self._data, self._share = data, share
 
     def time(self, phase: str, seconds: float) -> None:
         self._timings[phase] = seconds
@@ -61,7 +66,7 @@ class StepLedger:
         )
 
     def _batch(self, step: int) -> str | None:
-        if self.data is None:
+        if self._data is None:
             return None
-        ids = self.data.sample_ids(step, self._rank, self._world_size)
-        return digest_text(array("q", ids).tobytes())[:16]
+        ids = self._data.sample_ids(step, *self._share)
+        return digest_text(array("q", ids).tobytes())[:16] if ids else None

@@ -93,7 +93,9 @@ class ProtectedStep(Step):
     def __enter__(self) -> "Step":
         self._member.show(Place.IN_STEP)
         self._member.buffers.remember()
-        return super().__enter__()
+        super().__enter__()
+        self._member.own_state.begin(self.number)
+        return self
 
     # -- the fence -----------------------------------------------------------------------------------------------------
 
@@ -104,6 +106,7 @@ class ProtectedStep(Step):
         member = self._member
         if member.lost_contact():
             raise StepAbandoned(f"step {self.number} is abandoned at its fence")
+        member.own_state.arrive(self.number)
         if member.fenced:
             try:
                 member.fences.of(member.generation).meet(StepNumber(self.number), member.lost_contact)
@@ -173,16 +176,30 @@ class ProtectedStep(Step):
         member.ledger.committed(member.protected, member.generation, self.number, self.attempt)
         member.show(Place.BETWEEN_STEPS)
 
+    def _all_applied(self) -> bool:
+        """All optimizers have stepped, and nothing else that is protected could still have changed in this body."""
+        protected = self._member.protected
+        if any(id(optimizer) not in self._stepped for optimizer in protected.optimizers.values()):
+            return False
+        if (others := protected.changed_beside_optimizers()) and not self._ended:
+            self._member.note(
+                f"step {self.number} was cut short after its optimizer, by communication in the body. Whether "
+                f"{', '.join(others)} had changed cannot be known, so this rank's state counts as lost. Communicate "
+                "before optimizer.step() or after the `with` block"
+            )
+            return False
+        return True
+
     def _recover(self) -> None:
         """The body was cut short by a fault elsewhere."""
         member = self._member
         before_plan: Callable[[], None] = lambda: None  # noqa: E731
         if self._passed and not self.committed:
-            if self._ended or len(self._stepped) == len(member.protected.optimizers):
-                member.holds = StepNumber(self.number + 1)  # applied; only the rest of the body is missing
+            if self._ended or self._all_applied():
+                member.holds = StepNumber(self.number + 1)  # only the rest of the body is missing
                 before_plan = self._commit
             else:
-                member.holds = None  # torn between two optimizers
+                member.holds = None  # torn
         elif not self.committed:
             member.buffers.restore()
         if self._plan is not None and not member.abandoned:
@@ -191,5 +208,4 @@ class ProtectedStep(Step):
         else:
             member.recover(before_plan)
         if not self.committed:
-            for optimizer in member.protected.optimizers.values():
-                optimizer.zero_grad(set_to_none=True)
+            member.protected.forget_gradients()

@@ -25,32 +25,52 @@ class Parked(Message, frozen=True, kw_only=True):
 
 
 class Established(Message, frozen=True, kw_only=True):
+    """`holdings`: a number for every unit of state that this rank holds; whoever has that number has the same bytes."""
+
     generation: int
     twin_key: str
+    holdings: tuple[int, ...]
 
 
 class PositionReport(Message, frozen=True, kw_only=True):
+    """`holdings` are told again only where some rank has no twin."""
+
     generation: int
     holds: int | None
     arrived: bool
     established: bool
     twin_key: str | None
+    holdings: tuple[int, ...] = ()
 
 
 class Prepared(Message, frozen=True, kw_only=True):
-    """`timings`: seconds per phase (warm, setup, rehearsal)."""
+    """`timings`: seconds per phase (warm, setup, rehearsal). `twin_key`: that of the rank's former holder."""
 
     generation: int
     twin_key: str
     timings: dict[str, float]
+    holdings: tuple[int, ...] = ()
+
+
+class Transfer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a receiver tells of its transfer. `given`: bytes by donor's rank. `checked`: digests that were compared.
+    `digest`: of everything. `distrusted`: donors whose bytes differed from those of the others."""
+
+    receiver: int
+    given: dict[int, int]
+    seconds: float
+    checked: int
+    digest: str
+    from_memory: bool
+    distrusted: list[int]
 
 
 class Resumed(Message, frozen=True, kw_only=True):
-    """`timings`: seconds per phase (apply, regroup, transfer); `received_bytes` is 0 for who received nothing."""
+    """`timings`: seconds per phase (apply, regroup, transfer). `transfer` is None for who received nothing."""
 
     generation: int
     timings: dict[str, float]
-    received_bytes: int = 0
+    transfer: Transfer | None = None
 
 
 class RecoveryTrouble(Message, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
 """A script with checkpoint functions of its own. Runs under python, torchrun and understudy, and can hurt itself.
 
-`own_functions.py RESULT [--kill-at STEP] [--break-at STEP] [--fail-at-setup]`: rank 0 writes a digest of the final
-state to RESULT. `average` is carried by the script's own functions alone, and the loss depends on it.
+`own_functions.py RESULT [--kill-at STEP] [--break-at STEP] [--fail-at-setup] [--functions-only]`: rank 0 writes a
+digest of the final state to RESULT. `average` is carried by the script's own functions alone, and the loss depends on
+it.
 """
 
 import argparse
@@ -25,6 +26,7 @@ parser.add_argument("result", type=Path)
 parser.add_argument("--kill-at", type=int)
 parser.add_argument("--break-at", type=int)
 parser.add_argument("--fail-at-setup", action="store_true")
+parser.add_argument("--functions-only", action="store_true", help="name neither model nor optimizer")
 options = parser.parse_args()
 
 torch.set_num_threads(1)
@@ -62,7 +64,10 @@ def kill_once(step: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-job.protect(model=model, optimizer=optimizer, data=batch, save=save, load=load)
+if options.functions_only:
+    job.protect(data=batch, save=save, load=load)
+else:
+    job.protect(model=model, optimizer=optimizer, data=batch, save=save, load=load)
 for step in job.steps(STEPS):
     with step:
         loss = model(step.batch()).square().mean() / average["loss"]

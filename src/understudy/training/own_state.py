@@ -1,0 +1,63 @@
+"""What only this rank knows and no twin could tell: its own random streams, and where its loader stands.
+
+It is taken at the beginning of each step, put back when the step runs again, and kept (`state.keepsakes`) for whoever
+takes over the rank. None of it exists for scripts whose random numbers and batches are functions of the step.
+"""
+
+from typing import Any
+
+from understudy.errors import TransferError
+from understudy.state.encoding import pack, unpack
+from understudy.state.keepsakes import Keepsakes
+from understudy.training import streams
+from understudy.training.loader import LoaderData
+
+
+class OwnState:
+    """`tracked`: the random streams are the script's own. `joiner`: begin with what the former holder kept."""
+
+    def __init__(self, keepsakes: Keepsakes, tracked: bool, joiner: bool) -> None:
+        self._keepsakes, self._tracked, self._inherits = keepsakes, tracked, joiner
+        self._began = -1
+        self._streams: dict[str, Any] = {}
+        self.loader: LoaderData | None = None
+
+    @property
+    def exists(self) -> bool:
+        """Then every rank must pass the fence together: nobody can be told later what it should have drawn."""
+        return self._tracked or self.loader is not None
+
+    def begin(self, step: int) -> None:
+        """An attempt at `step` begins."""
+        if not self.exists:
+            return
+        if step == self._began:  # it runs again; the loader still has the batch
+            if self._tracked:
+                streams.restore(self._streams)
+            return
+        if self._inherits:
+            self._inherit(step)
+        self._began = step
+        self._streams = streams.capture() if self._tracked else {}
+        self._keep(step)
+
+    def arrive(self, step: int) -> None:
+        """At the fence. If `step` is committed without us, our replacement begins the next one with this."""
+        if self.exists:
+            self._keep(step + 1)
+
+    def _keep(self, step: int) -> None:
+        drawn = streams.capture() if self._tracked else None
+        position = self.loader.state_dict() if self.loader else None
+        self._keepsakes.keep(step, pack([drawn, position], "the loader's state"))
+
+    def _inherit(self, step: int) -> None:
+        content = self._keepsakes.find(step)
+        if content is None:
+            raise TransferError(f"nobody kept the random streams or the loader's position of step {step}")
+        drawn, position = unpack(content)
+        if self._tracked:
+            streams.restore(drawn)
+        if self.loader is not None:
+            self.loader.load_state_dict(position)
+        self._inherits = False
