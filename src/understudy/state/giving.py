@@ -8,6 +8,7 @@ import torch
 from understudy.errors import TransferError
 from understudy.state.contents import contents_of
 from understudy.state.digests import digest_one
+from understudy.state.lanes import send_in_bunches
 from understudy.state.mail import Mail
 from understudy.state.manifest import Protected
 from understudy.state.parcels import SMALL, Parcel, Part, chunks_of
@@ -76,9 +77,8 @@ class Outgoing:
 
     def _serve(self, mail: Mail, receiver: int, request: Request) -> None:
         given = [_parcel(parts) for parts in request.give]
-        for parcel in given:
-            if len(parcel) > 1 or not request.read:
-                mail.post(self.bytes_of(parcel), receiver)
+        sent = (self.bytes_of(parcel) for parcel in given if len(parcel) > 1 or not request.read)
+        send_in_bunches(mail, receiver, sent)
         vouched = [_parcel(parts) for parts in request.vouch]
         digests = bytearray().join(self.digest(parcel) for parcel in (*given, *vouched))
         if digests:
@@ -86,7 +86,7 @@ class Outgoing:
 
 
 def slice_of(tensor: torch.Tensor, part: Part) -> torch.Tensor:
-    return tensor.cpu().contiguous().reshape(-1).view(torch.uint8)[part.start : part.start + part.length]
+    return tensor.contiguous().reshape(-1).view(torch.uint8)[part.start : part.start + part.length].cpu()
 
 
 def _parcel(parts: list[tuple[str, int, int]]) -> Parcel:

@@ -5,17 +5,21 @@ until the group's timeout. A receive is always woken. So a send is posted and ke
 arrived waits for an answer.
 """
 
+from collections import deque
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+_ANSWER = torch.zeros(1, dtype=torch.uint8)
+
 
 class Mail:
-    """What was posted is kept until the next transfer, since a message whose sender has dropped it is never sent."""
+    """What was posted is kept until it has been answered, or until the next transfer, since a message whose sender has
+    dropped it is never sent."""
 
     def __init__(self) -> None:
-        self._posted: list[tuple[Any, torch.Tensor]] = []
+        self._posted: dict[int, deque[tuple[Any, torch.Tensor]]] = {}
 
     def begin(self) -> None:
         """A new transfer, over new connections: what was posted on the old ones is of no use to anybody."""
@@ -24,7 +28,7 @@ class Mail:
     def post(self, message: torch.Tensor, to: int) -> None:
         """`message` must not change until `to` has answered."""
         if message.numel():
-            self._posted.append((dist.isend(message, to), message))
+            self._posted.setdefault(to, deque()).append((dist.isend(message, to), message))
 
     def post_text(self, text: bytes, to: int) -> None:
         """A message whose length the receiver does not know."""
@@ -37,6 +41,16 @@ class Mail:
         text = torch.empty(int(length), dtype=torch.uint8)
         self.receive(text, sender)
         return bytes(text.numpy())
+
+    def answer(self, to: int) -> None:
+        self.post(_ANSWER, to)
+
+    def hear_answer(self, sender: int, under_way: int) -> None:
+        """`sender` has everything but the last messages, as many as `under_way`."""
+        self.receive(torch.empty_like(_ANSWER), sender)
+        posted = self._posted[sender]
+        while len(posted) > under_way:
+            posted.popleft()
 
     def expect(self, into: torch.Tensor, sender: int) -> "Expected":
         return Expected(dist.irecv(into, sender) if into.numel() else None)

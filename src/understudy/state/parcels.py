@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-CHUNK = 16 * 1024 * 1024
+CHUNK = 2 * 1024 * 1024
+"""So small that it is still in the processor's cache when its digest is taken, right after it came."""
 SMALL = 64 * 1024
 
 

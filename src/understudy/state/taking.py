@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import msgspec
 import torch
@@ -23,6 +24,7 @@ from understudy.errors import TransferError
 from understudy.state.contents import Contents, Line, landing_place, write_back
 from understudy.state.digests import digest_one, digest_text
 from understudy.state.giving import Content, Damaged, Request, slice_of
+from understudy.state.lanes import Lane
 from understudy.state.mail import Mail
 from understudy.state.manifest import PARAMETERS, Inventory, Protected
 from understudy.state.parcels import Order, Parcel, make_parcels, place_orders, size_of
@@ -179,13 +181,16 @@ class Taking:
         return arrivals
 
     def _receive(self, arrivals: list[_Arrival]) -> None:
-        """Over the process group, from all donors at once. Digests are taken while the next ones are on their way."""
-        buffers = [self._buffer(arrival.parcel) for arrival in arrivals]
-        coming = [self._mail.expect(buffer, arrival.donor) for buffer, arrival in zip(buffers, arrivals, strict=True)]
-        for arrival, buffer, message in zip(arrivals, buffers, coming, strict=True):
-            message.wait()
-            arrival.digest = digest_one(buffer)
-            self._unpack(arrival.parcel, buffer)
+        """Over the process group, from all donors in turns. A parcel's digest is taken at once, out of the
+        processor's cache, while the next ones are on their way."""
+        by_donor: dict[int, list[_Arrival]] = {}
+        for arrival in arrivals:
+            by_donor.setdefault(arrival.donor, []).append(arrival)
+        lanes = [Lane(self._mail, donor, own, self._buffer_of) for donor, own in by_donor.items()]
+        for one_turn in zip_longest(*lanes):
+            for arrival, buffer in filter(None, one_turn):
+                arrival.digest = digest_one(buffer)
+                self._unpack(arrival.parcel, buffer)
 
     def _read(self, arrivals: list[_Arrival]) -> None:
         """Chunks out of the giver's memory, on all cores: the others wait for us. Small tensors still come together."""
@@ -202,8 +207,9 @@ class Taking:
             for arrival, digest in zip(chunks, threads.map(read, chunks), strict=True):
                 arrival.digest = digest
 
-    def _buffer(self, parcel: Parcel) -> torch.Tensor:
+    def _buffer_of(self, arrival: _Arrival) -> torch.Tensor:
         """Where a parcel lands: in its own storage if it is part of one tensor."""
+        parcel = arrival.parcel
         if len(parcel) == 1:
             return slice_of(self._tensors[parcel[0].path], parcel[0])
         return torch.empty(size_of(parcel), dtype=torch.uint8)
