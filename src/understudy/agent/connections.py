@@ -128,7 +128,7 @@ class Connections:
                 raise WireError("a second Hello on one connection")
             self._deliver(peer.member, message)
             return
-        if not isinstance(message, Hello) or not self._is_expected(message):
+        if not isinstance(message, Hello) or not self.is_member(message.member, message.token):
             self.refused += 1
             self._close(peer)
             return
@@ -139,9 +139,9 @@ class Connections:
             self._close(former)
         self._deliver(peer.member, message)
 
-    def _is_expected(self, hello: Hello) -> bool:
-        token = self._tokens.get(MemberId(hello.member))
-        return token is not None and secrets.compare_digest(token.encode(), hello.token.encode())
+    def is_member(self, member: str, token: str) -> bool:
+        expected = self._tokens.get(MemberId(member))
+        return expected is not None and secrets.compare_digest(expected.encode(), token.encode())
 
     def _writable(self, peer: "_Peer") -> None:
         try:

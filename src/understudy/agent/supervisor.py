@@ -13,6 +13,7 @@ from understudy.agent.connections import Connections
 from understudy.agent.decider import Decider
 from understudy.agent.environment import base_environment, worker_environment
 from understudy.agent.folder import SOCKET, new_folder
+from understudy.agent.held_connections import HeldConnections
 from understudy.agent.logs import Console, Outlet, Std
 from understudy.agent.members import Worker
 from understudy.agent.nursery import Nursery
@@ -84,6 +85,8 @@ class Supervisor:
         at_the_end.callback(shutil.rmtree, self._folder, ignore_errors=True)
         self._connections = Connections(str(self._folder / SOCKET), deliver=self._on_message, gone=self._on_gone)
         at_the_end.callback(self._connections.close)
+        self._held = HeldConnections(str(self._folder / SOCKET), self._connections.is_member)
+        at_the_end.callback(self._held.close)
         self._store = StoreProcess(self._plan.store_command, self._plan.environment, self._say)
         at_the_end.callback(self._store.close)
         self._nursery = self._open_nursery(at_the_end)
@@ -191,6 +194,8 @@ class Supervisor:
                 worker.first_sign = None
             case msg.Parked():
                 worker.warm = True
+            case msg.PositionReport(generation=generation):
+                self._held.left(member, generation)
             case msg.ScriptFailed():
                 worker.failure, worker.first_sign = message, self._clock.now()
             case msg.Resumed(generation=generation, timings=timings, transfer=transfer):
@@ -212,6 +217,7 @@ class Supervisor:
     def _on_exit(self, worker: Worker, code: int) -> None:
         """Its last words first, then the news of its end, which must come through in any case."""
         try:
+            self._held.ended(worker.member, clean=code == 0)
             self._connections.drain(worker.member)
             for outlet in worker.outlets:
                 outlet.drain()

@@ -7,10 +7,14 @@ sockets are its own, so they are found by comparing the process's sockets before
 A script may destroy a group of its own; the end of that group's connections is no loss of a peer.
 """
 
+import contextlib
+import fcntl
 import os
 import select
 import socket
+import termios
 import threading
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -33,11 +37,15 @@ def open_sockets() -> dict[int, str]:
 class Connections:
     """The connections of this process's groups. `break_all` may be called from any thread at any time.
 
-    `exists` says whether the script still has a group of that name.
+    `exists` says whether the script still has a group of that name. `formed` is told of every group's new connections.
     """
 
-    def __init__(self, exists: Callable[[str], bool] = lambda _: True) -> None:
-        self._exists = exists
+    def __init__(
+        self,
+        exists: Callable[[str], bool] = lambda _: True,
+        formed: Callable[[list[int]], None] = lambda _: None,
+    ) -> None:
+        self._exists, self._formed = exists, formed
         self._lock = threading.Lock()
         self._owned: dict[int, str] = {}
         self._group_of: dict[int, str] = {}
@@ -62,6 +70,7 @@ class Connections:
                 self._poll = select.poll()
                 for descriptor in self._owned:
                     self._poll.register(descriptor, select.POLLRDHUP)
+            self._formed(list(appeared))
 
     def broken(self) -> bool:
         """Has any peer gone, as far as the kernel knows? One system call."""
@@ -84,6 +93,13 @@ class Connections:
         current = open_sockets()
         return sum(_shut_down(descriptor) for descriptor, name in ours.items() if current.get(descriptor) == name)
 
+    def unsent(self) -> bool:
+        """Does the kernel still hold something that a group has sent? Then more may be queued behind it."""
+        with self._lock:
+            ours = dict(self._owned)
+        current = open_sockets()
+        return any(_has_unsent(descriptor) for descriptor, name in ours.items() if current.get(descriptor) == name)
+
     def _appeared(self) -> dict[int, str]:
         if self._before is None:
             return {}
@@ -93,6 +109,13 @@ class Connections:
             for descriptor, name in open_sockets().items()
             if before.get(descriptor) != name and _is_tcp_connection(descriptor)
         }
+
+
+def _has_unsent(descriptor: int) -> bool:
+    found = array("i", [0])
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(descriptor, termios.TIOCOUTQ, found)
+    return found[0] > 0
 
 
 def _is_tcp_connection(descriptor: int) -> bool:

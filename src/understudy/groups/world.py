@@ -35,7 +35,8 @@ _STUCK_AFTER = 0.5  # seconds; peers that live have connected or given up by the
 
 
 class World:
-    """The groups of one member. `store` is shared by all members; `abandoned` interrupts every wait."""
+    """The groups of one member. `store` is shared by all members; `abandoned` interrupts every wait; `formed` is told
+    of the connections of each group."""
 
     def __init__(
         self,
@@ -47,11 +48,15 @@ class World:
         abandoned: Callable[[], bool],
         timeout: timedelta,
         device: torch.device,
+        formed: Callable[[Generation, list[int]], None] = lambda _, __: None,
     ) -> None:
         self.rank, self.size, self.device, self.timeout = rank, size, device, timeout
         self.store = store
-        self.connections = Connections(exists=lambda name: name in c10d._world.pg_names.values())
-        self._founded_in = founded_in
+        self._founded_in = self._generation = founded_in
+        self.connections = Connections(
+            exists=lambda name: name in c10d._world.pg_names.values(),
+            formed=lambda connections: formed(self._generation, connections),
+        )
         self._abandoned = abandoned
         self._recorder: Recorder | None = None
         self._prompter = Prompter({})
@@ -122,6 +127,7 @@ class World:
 
     def regroup(self, generation: Generation) -> None:
         """Form every group again for `generation`, with whoever holds each rank now."""
+        self._generation = generation
         try:
             for place, (name, group) in enumerate(self.groups()):
                 with self.connections.forming(name, fresh=place == 0):

@@ -10,13 +10,13 @@ import select
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from understudy.errors import WireError
 from understudy.foundation.ids import Generation
-from understudy.wire import framing, messages
+from understudy.wire import framing, handover, messages
 
 _INTERRUPT_EVERY = 0.003
 
@@ -25,6 +25,7 @@ class ControlLine:
     """Mailbox between the control thread and the main thread. All waiting uses one condition."""
 
     def __init__(self, path: str, member: str, token: str) -> None:
+        self._path, self._member, self._token = path, member, token
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
         self._changed = threading.Condition()
@@ -51,6 +52,11 @@ class ControlLine:
                 self._socket.sendall(framing.frame(messages.encode(message)))
             except OSError:
                 return  # the agent is gone; its death ends us by other means
+
+    def hand_over(self, generation: Generation, connections: Sequence[int]) -> None:
+        """The agent holds our connections too, so that our death does not break them."""
+        told = handover.Handover(member=self._member, token=self._token, generation=generation)
+        handover.send(self._path, told, connections)
 
     def say_parked(self) -> None:
         self.send(messages.Parked())

@@ -316,6 +316,7 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
         abandoned=lambda: bool(holder) and holder[0].interrupted,
         timeout=timeout,
         device=device,
+        formed=control.hand_over,
     )
     ledger = StepLedger(
         settings.run_dir, settings.member, assignment.rank, assignment.world_size, settings.digest_every

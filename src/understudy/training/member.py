@@ -40,7 +40,8 @@ _LIKELY_DONORS = 2
 """The lowest living twin gives; so the two lowest get ready, and all others leave the processor to the joiner."""
 
 _LONGEST_UNREST = 0.25
-"""Seconds after which the connections of an abandoned generation are broken even if some thread still runs."""
+"""Seconds after which the connections of an abandoned generation are broken even if some thread still runs, or
+something is still to be sent."""
 
 PhaseListener = Callable[[str, int], None]
 
@@ -123,7 +124,8 @@ class Member:
             return
         if self._interrupted_for != self.control.abandoned:
             self._interrupted_for, self._interrupted_at = self.control.abandoned, time.monotonic()
-        if self._stillness.reached() or time.monotonic() - self._interrupted_at > _LONGEST_UNREST:
+        still = self._stillness.reached() and not self.world.connections.unsent()
+        if still or time.monotonic() - self._interrupted_at > _LONGEST_UNREST:
             self.world.connections.break_all()
 
     def _answer_from_setup(self, generation: Generation) -> messages.Message | None:
