@@ -141,8 +141,8 @@ class Member:
     def establish(self) -> None:
         """The end of a world's first step: settle the engines and learn who is whose twin.
 
-        Who has shown its key has settled; who has seen all keys knows that all have. So if anybody has not settled,
-        nobody has committed the first step.
+        Who has shown its key has settled; who has seen all keys knows that all have. So if nobody has seen them all,
+        nobody has committed the first step, and the world can start over.
         """
         self.engines.settle()
         if self._twin_key is None:
@@ -150,9 +150,9 @@ class Member:
             self._twin_key = self.protected.twin_key(self._holdings)
             script = self.world.finish_script()
             self._bequest.write(Bequest(script=script, holdings=self._holdings, twin_key=self._twin_key))
-        self.established = True
         self._show_twin_key()
         self.learn_twins()
+        self.established = True  # not earlier: a rank that has shown no key left nothing for a replacement
         self.control.send(
             messages.Established(
                 generation=self.generation, twin_key=self._twin_key, holdings=tuple(self._holdings.values())
