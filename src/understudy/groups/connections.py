@@ -90,15 +90,13 @@ class Connections:
         """Make every blocked operation of the groups fail now. Returns how many connections were shut down."""
         with self._lock:
             ours = {**self._owned, **self._appeared()}
-        current = open_sockets()
-        return sum(_shut_down(descriptor) for descriptor, name in ours.items() if current.get(descriptor) == name)
+        return sum(_shut_down(descriptor) for descriptor in _still_open(ours))
 
     def unsent(self) -> bool:
         """Does the kernel still hold something that a group has sent? Then more may be queued behind it."""
         with self._lock:
             ours = dict(self._owned)
-        current = open_sockets()
-        return any(_has_unsent(descriptor) for descriptor, name in ours.items() if current.get(descriptor) == name)
+        return any(_has_unsent(descriptor) for descriptor in _still_open(ours))
 
     def _appeared(self) -> dict[int, str]:
         if self._before is None:
@@ -109,6 +107,12 @@ class Connections:
             for descriptor, name in open_sockets().items()
             if before.get(descriptor) != name and _is_tcp_connection(descriptor)
         }
+
+
+def _still_open(sockets: dict[int, str]) -> list[int]:
+    """Descriptors that are still what they were: a number is given again once its socket is closed."""
+    current = open_sockets()
+    return [descriptor for descriptor, name in sockets.items() if current.get(descriptor) == name]
 
 
 def _has_unsent(descriptor: int) -> bool:

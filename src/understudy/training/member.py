@@ -12,6 +12,8 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 
+import msgspec
+
 from understudy.detection.progress import Place, ProgressWriter
 from understudy.errors import StepAbandoned, TransferError, UnderstudyError
 from understudy.foundation.ids import Generation, StepNumber
@@ -293,15 +295,7 @@ class Member:
     def _told(self, received: Received | None) -> messages.Transfer | None:
         if received is None:
             return None
-        return messages.Transfer(
-            receiver=self.world.rank,
-            given=received.given,
-            seconds=received.seconds,
-            checked=received.checked,
-            digest=received.digest,
-            from_memory=received.from_memory,
-            distrusted=received.distrusted,
-        )
+        return messages.Transfer(receiver=self.world.rank, **msgspec.structs.asdict(received))
 
     def _tear(self) -> None:
         """The first byte is about to land. What this member held before is gone until the last digest is checked."""
