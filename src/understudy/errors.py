@@ -6,6 +6,7 @@ UnderstudyError
 │   └── ProtectError      something given to job.protect() cannot be protected
 ├── ProtocolError         Understudy's own fault: an event that the state machine cannot have caused
 ├── WireError             a message that is malformed, too large or from an old generation; it is refused
+├── Deposed               another coordinator leads; this one decides nothing any more
 ├── TransferError         state did not arrive whole; the recovery is opened again
 ├── RegroupError          process groups could not be formed again; the recovery is opened again
 └── LedgerError           a ledger cannot be read; verify and explain stop
@@ -38,7 +39,15 @@ class ProtocolError(UnderstudyError):
 
 
 class WireError(UnderstudyError):
-    """A message could not be read, or must not be obeyed."""
+    """A message could not be read, or must not be obeyed. `kind`: under which it is counted."""
+
+    def __init__(self, text: str, *, kind: str = "malformed") -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class Deposed(UnderstudyError):
+    """Somebody else leads. Whoever gets this stops deciding at once."""
 
 
 class TransferError(UnderstudyError):

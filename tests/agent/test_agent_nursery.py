@@ -60,7 +60,11 @@ class Scene:
         return await asyncio.wait_for(self.exits.get(), 20)
 
     def output(self) -> str:
-        return os.read(self.read_end, 4096).decode()
+        """Up to the end of a line, which may be written by itself."""
+        said = os.read(self.read_end, 4096)
+        while not said.endswith(b"\n"):
+            said += os.read(self.read_end, 4096)
+        return said.decode()
 
     def close(self) -> None:
         self.nursery.close()

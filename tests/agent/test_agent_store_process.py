@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from tests.agent.launching import alive
 
-from understudy.agent.store_process import HOST, StoreProcess
+from understudy.agent.store_process import StoreProcess
+
+HOST = "127.0.0.1"
 
 pytestmark = pytest.mark.processes
 
@@ -38,7 +40,7 @@ def test_a_store_that_died_is_started_again_on_the_same_port(tmp_path: Path) -> 
     complaints: list[str] = []
 
     async def scene() -> list[int]:
-        store = StoreProcess((sys.executable, str(program)), dict(os.environ), complaints.append)
+        store = StoreProcess((sys.executable, str(program)), dict(os.environ), complaints.append, HOST)
         try:
             first = await _ask(store.port)
             os.kill(first, signal.SIGKILL)

@@ -23,6 +23,7 @@ from understudy.ledger.records import TransferRecord
 from understudy.protocol.causes import CauseKind
 from understudy.protocol.commands import Outcome, StopJob
 from understudy.protocol.events import Event, MemberLost
+from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.policy import Policy
 from understudy.wire.messages import ScriptFailed
 
@@ -40,7 +41,7 @@ class Decider:
 
     def start(self) -> None:
         assert self.supervisor is not None
-        self.supervisor.start_member(MEMBER, Rank(0))
+        self.supervisor.start_member(MEMBER, Rank(0), THIS_HOST)
 
     def handle(self, event: Event) -> None:
         self.events.append(event)
@@ -52,6 +53,8 @@ class Decider:
         return None
 
     def lost_since(self, member: MemberId | None, at: float) -> None: ...
+
+    def inherited(self, member: MemberId, bequest: bytes) -> None: ...
 
     def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None: ...
 
@@ -98,7 +101,7 @@ def test_a_bug_in_the_decider_leaves_no_process_behind(tmp_path: Path) -> None:
     def fail(decider: Decider, _event: Event) -> None:
         assert decider.supervisor is not None
         if not seen:
-            decider.supervisor.start_member(MemberId("m-1"), None)
+            decider.supervisor.start_member(MemberId("m-1"), None, THIS_HOST)
             process = decider.supervisor.workers[MemberId("m-1")].process
             assert process is not None and process.pid is not None
             seen.append(process.pid)

@@ -95,7 +95,7 @@ def test_flags_without_effect_are_mentioned_only_when_given() -> None:
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        ("--nnodes 2", "many hosts are not supported yet"),
+        ("--nnodes 2", "many hosts need --coordinator"),
         ("--nnodes 1:4", "--nnodes"),
         ("--nproc-per-node gpu", "give the number"),
         ("--nproc-per-node many", "--nproc-per-node"),

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from understudy.coordinator.coordinator import Coordinator
 from understudy.foundation.clock import SetClock
-from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
+from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, TransferRecord
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
@@ -19,7 +19,7 @@ from understudy.wire.messages import FromAgent
 class RememberingPort:
     done: list[tuple[object, ...]] = field(default_factory=list)
 
-    def start_member(self, member: MemberId, rank: Rank | None) -> None:
+    def start_member(self, member: MemberId, rank: Rank | None, host: HostId) -> None:  # noqa: ARG002
         self.done.append(("start", member, rank))
 
     def send(self, member: MemberId, message: FromAgent) -> None:
@@ -27,6 +27,9 @@ class RememberingPort:
 
     def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
         self.done.append(("kill", member, hang, reason))
+
+    def dismiss(self, member: MemberId, host: HostId, reason: str) -> None:
+        self.done.append(("dismiss", member, host, reason))
 
     def stop(self, stop: StopJob) -> None:
         self.done.append(("stop", stop))

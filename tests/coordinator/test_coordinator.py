@@ -1,5 +1,7 @@
 """Commands become actions, in order, and decisions become records."""
 
+from collections.abc import Callable
+
 from tests.coordinator.acting import Play, RememberingPort
 
 from understudy.coordinator.port import MemoryGenerations
@@ -7,6 +9,7 @@ from understudy.foundation.ids import MemberId
 from understudy.ledger.records import DecisionRecord
 from understudy.protocol.commands import Outcome, RecordGeneration, StopJob
 from understudy.protocol.events import MemberConnected, MemberFinished
+from understudy.protocol.takeover import Facts
 from understudy.wire import messages as msg
 
 
@@ -19,7 +22,15 @@ def test_founding_members_are_started_and_told_their_rank_when_they_connect() ->
     assert sent == (
         "send",
         "m-1",
-        msg.Assign(generation=1, founded_in=1, founding=True, rank=1, local_rank=1, world_size=2),
+        msg.Assign(
+            generation=1,
+            founded_in=1,
+            founding=True,
+            rank=1,
+            local_rank=1,
+            local_world_size=2,
+            world_size=2,
+        ),
     )
 
 
@@ -68,9 +79,9 @@ def test_a_generation_is_stored_before_anybody_hears_of_it() -> None:
     order: list[str] = []
 
     class Store(MemoryGenerations):
-        def record(self, generation: RecordGeneration) -> None:
+        def record(self, generation: RecordGeneration, facts: Callable[[], Facts]) -> None:
             order.append(f"stored {generation.generation}")
-            super().record(generation)
+            super().record(generation, facts)
 
     class Port(RememberingPort):
         def send(self, member: MemberId, message: msg.FromAgent) -> None:

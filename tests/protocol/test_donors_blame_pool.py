@@ -3,14 +3,15 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.foundation.ids import Generation, Rank, StepNumber
+from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
 from understudy.protocol.blame import Blame
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import DecisionKind, RecordDecision, StartMember
 from understudy.protocol.donors import NoDonor, choose_donors, without_twin
+from understudy.protocol.hosts import THIS_HOST, Hosts
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
-from understudy.protocol.roster import Roster
+from understudy.protocol.roster import Member, Roster, Standing
 
 
 def ranks(*numbers: int) -> list[Rank]:
@@ -101,7 +102,10 @@ def test_whose_fault_an_end_is() -> None:
 
 
 def pool_of(**limits: int) -> SparePool:
-    return SparePool(Policy(world_size=2, **limits), Roster())
+    policy = Policy(world_size=2, **limits)
+    hosts = Hosts()
+    hosts.join(THIS_HOST, policy.world_size, policy.spares)
+    return SparePool(policy, Roster(), hosts)
 
 
 def test_the_pool_is_filled_to_its_size_and_says_why() -> None:
@@ -115,13 +119,14 @@ def test_the_pool_is_filled_to_its_size_and_says_why() -> None:
 
 def test_spares_that_die_cold_end_the_refilling_and_this_is_said_once() -> None:
     pool = pool_of(spares=1, spare_failures_in_a_row=2)
-    pool.on_spare_lost(was_warm=False)
-    pool.on_spare_lost(was_warm=False)
+    cold = Member(MemberId("m-7"), Standing.STARTING)
+    pool.on_spare_lost(cold, was_warm=False)
+    pool.on_spare_lost(cold, was_warm=False)
     (complaint,) = pool.refill(1.0, Generation(1))
     assert isinstance(complaint, RecordDecision) and complaint.kind is DecisionKind.NO_REFILL
     assert pool.refill(2.0, Generation(1)) == []
-    pool.on_spare_warm()
-    assert pool.cannot_start() is None
+    pool.on_spare_warm(cold)
+    assert pool.cannot_start(2.0) is None
 
 
 def test_a_warm_spare_comes_before_a_starting_one_before_a_new_process() -> None:
@@ -129,11 +134,11 @@ def test_a_warm_spare_comes_before_a_starting_one_before_a_new_process() -> None
     pool.refill(0.0, Generation(1), first=True)
     warm = pool.roster.members[next(reversed(pool.roster.members))]
     pool.roster.park(warm)
-    member, commands = pool.take(Rank(0))
+    member, commands = pool.take(Rank(0), 0.0, THIS_HOST)
     assert member is warm and commands == []
 
 
 def test_why_ranks_cannot_be_manned() -> None:
-    assert "--spares 0" in (pool_of(spares=0).cannot_fill(1) or "")
-    assert pool_of(spares=0).cannot_fill(0) is None
-    assert "--max-replacements" in (pool_of(spares=1, max_replacements=0).cannot_fill(1) or "")
+    assert "--spares 0" in (pool_of(spares=0).cannot_fill(1, 0.0) or "")
+    assert pool_of(spares=0).cannot_fill(0, 0.0) is None
+    assert "--max-replacements" in (pool_of(spares=1, max_replacements=0).cannot_fill(1, 0.0) or "")

@@ -20,10 +20,11 @@ from understudy.protocol.commands import (
     StartMember,
     StopJob,
 )
+from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine, exit_code_for
 from understudy.protocol.policy import Policy
 from understudy.protocol.positions import Position
-from understudy.protocol.recovery import Stage
+from understudy.protocol.stages import Stage
 
 KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9, step=StepNumber(5))
 ENDED = Cause(kind=CauseKind.EXIT, detail="ended", exit_code=0)
@@ -94,7 +95,9 @@ def test_a_job_begins_by_recording_its_first_generation() -> None:
     assert kinds(commands) == [RecordDecision, RecordGeneration, StartMember, StartMember, StartMember]
     (assign,) = machine.handle(ev.MemberConnected(at=1.0, member=m(0)))
     first = Generation(1)
-    assert assign == AssignRank(member=m(0), rank=Rank(0), generation=first, founded_in=first, founding=True)
+    assert assign == AssignRank(
+        member=m(0), rank=Rank(0), slot=0, store=THIS_HOST, generation=first, founded_in=first, founding=True
+    )
 
 
 def test_a_swap_from_loss_to_resumed() -> None:
@@ -109,10 +112,11 @@ def test_a_swap_from_loss_to_resumed() -> None:
     assert isinstance(verdict, RecordDecision) and verdict.reason.startswith("retry")
     assert isinstance(plan, ResumeAt) and (plan.step, plan.donors) == (5, ((1, (0,)),))
     assert machine.handle(resumed(0, 2)) == ()
-    (decision,) = machine.handle(resumed(2, 2))
+    record, decision = machine.handle(resumed(2, 2))
+    assert isinstance(record, RecordGeneration) and record.generation == 2
     assert isinstance(decision, RecordDecision) and decision.kind is DecisionKind.RESUMED
     refill = machine.handle(ev.Tick(at=machine.next_deadline() or 0.0))
-    assert kinds(refill) == [RecordDecision, StartMember]
+    assert kinds(refill) == [RecordGeneration, RecordDecision, StartMember]
 
 
 def test_a_joiner_is_served_before_a_laggard_that_has_something_to_lose() -> None:
@@ -224,7 +228,8 @@ def test_a_recovery_that_fails_is_opened_again() -> None:
 def test_all_finished_are_released_and_whoever_missed_it_is_told_again() -> None:
     machine = training()
     assert machine.handle(finished(0, 1)) == ()
-    decision, release = machine.handle(finished(1, 1))
+    decision, record, release = machine.handle(finished(1, 1))
+    assert isinstance(record, RecordGeneration)
     assert isinstance(decision, RecordDecision) and isinstance(release, ReleaseMembers)
     assert machine.handle(finished(0, 1)) == (ReleaseMembers(generation=Generation(1), members=(m(0),)),)
     assert machine.next_deadline() is None
@@ -280,7 +285,7 @@ def test_an_operator_may_stop_the_job() -> None:
 
 def test_a_lost_spare_is_replaced_at_once_in_training() -> None:
     machine = training()
-    assert kinds(machine.handle(lost(2))) == [RecordDecision, StartMember]
+    assert kinds(machine.handle(lost(2))) == [RecordGeneration, RecordDecision, StartMember]
 
 
 def test_a_copy_goes_its_own_way() -> None:

@@ -13,11 +13,13 @@ class LaunchPlan:
 
     command: tuple[str, ...]  # the script and its arguments
     environment: Mapping[str, str]  # what the processes inherit, before our own variables
-    world_size: int  # --nproc-per-node
+    world_size: int  # --nnodes x --nproc-per-node
     run_dir: Path  # --run-dir
     logs: LogPlan
     store_command: tuple[str, ...]  # hosts the c10d store; the descriptor of its socket is appended
     nursery_command: tuple[str, ...] = ()  # forks spares; descriptor and command are appended. Empty: --no-nursery
+    host: str = ""  # --host-name: this host's name in a job on many hosts
+    store_host: str = "127.0.0.1"  # --local-addr: where the c10d store beside this agent listens
     digest_every: int = 0  # --digest-every
     grace: float = 5.0  # --shutdown-timeout: seconds from SIGTERM to SIGKILL when the job ends
     look_every: float = 0.1  # seconds between two looks at the progress pages

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from understudy.agent.processes import WatchedProcess, signal_name, start_process
 
-HOST = "127.0.0.1"
 _FIRST_DELAY = 0.2
 _LONGEST_DELAY = 5.0
 _HEALTHY_AFTER = 60.0
@@ -20,9 +19,12 @@ _HEALTHY_AFTER = 60.0
 class StoreProcess:
     """Runs `command FD` until it is closed. `complain` is told when the store died."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], complain: Callable[[str], None]) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], complain: Callable[[str], None], host: str
+    ) -> None:
+        self.host = host
         self._command, self._environment, self._complain = tuple(command), environment, complain
-        self._listener = socket.create_server((HOST, 0), backlog=1024)
+        self._listener = socket.create_server((host, 0), backlog=1024)
         self.port: int = self._listener.getsockname()[1]
         self._delay = _FIRST_DELAY
         self._closed = False

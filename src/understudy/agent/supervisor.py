@@ -20,13 +20,13 @@ from understudy.agent.nursery import Nursery
 from understudy.agent.plan import LaunchPlan
 from understudy.agent.processes import WatchedProcess, reap_orphans, start_process
 from understudy.agent.spare_memory import SpareMemory
-from understudy.agent.store_process import HOST, StoreProcess
+from understudy.agent.store_process import StoreProcess
 from understudy.agent.translation import to_event, to_record
 from understudy.detection.process_state import process_state
 from understudy.detection.progress import ProgressReader
 from understudy.detection.stall import StallWatch
 from understudy.foundation.clock import Clock
-from understudy.foundation.ids import MemberId, Rank
+from understudy.foundation.ids import HostId, MemberId, Rank
 from understudy.foundation.parenthood import adopt_orphans
 from understudy.foundation.settings import WorkerSettings
 from understudy.protocol.causes import Cause, CauseKind
@@ -87,7 +87,7 @@ class Supervisor:
         at_the_end.callback(self._connections.close)
         self._held = HeldConnections(str(self._folder / SOCKET), self._connections.is_member)
         at_the_end.callback(self._held.close)
-        self._store = StoreProcess(self._plan.store_command, self._plan.environment, self._say)
+        self._store = StoreProcess(self._plan.store_command, self._plan.environment, self._say, self._plan.store_host)
         at_the_end.callback(self._store.close)
         self._nursery = self._open_nursery(at_the_end)
         at_the_end.callback(self._drop_workers)
@@ -100,6 +100,13 @@ class Supervisor:
         nursery = Nursery(self._plan.nursery_command, self._plan.command, environment, self._say)
         at_the_end.callback(nursery.close)
         return nursery
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def store_address(self) -> str:
+        return f"{self._store.host}:{self._store.port}"
 
     def hurry(self) -> None:
         """No more grace: the operator asked twice."""
@@ -135,7 +142,8 @@ class Supervisor:
 
     # -- what the decider asks for ------------------------------------------------------------------------------------
 
-    def start_member(self, member: MemberId, rank: Rank | None) -> None:
+    def start_member(self, member: MemberId, rank: Rank | None, host: HostId) -> None:  # noqa: ARG002
+        """`host` is this one."""
         page = ProgressReader(str(self._folder / f"{member}.progress"))
         outlets = tuple(Outlet(self._plan.logs, stream, rank, self._console) for stream in (Std.OUT, Std.ERR))
         worker = Worker(member, page, outlets, rank=rank)
@@ -178,6 +186,9 @@ class Supervisor:
             worker.first_sign = worker.page.look().at
         worker.process.kill()
 
+    def dismiss(self, member: MemberId, host: HostId, reason: str) -> None:  # noqa: ARG002
+        self.kill(member, hang=False, reason=reason)
+
     def stop(self, stop: StopJob) -> None:
         if self._stop is None:
             self._stop = stop
@@ -194,6 +205,8 @@ class Supervisor:
                 worker.first_sign = None
             case msg.Parked():
                 worker.warm = True
+            case msg.Established(bequest=bequest) if bequest:
+                self._decider.inherited(member, bequest)
             case msg.PositionReport(generation=generation):
                 self._held.left(member, generation)
             case msg.ScriptFailed():
@@ -298,7 +311,8 @@ class Supervisor:
             token=self._connections.expect(member),
             run_dir=str(self._plan.run_dir),
             progress_file=str(self._folder / f"{member}.progress"),
-            store_host=HOST,
+            store_host=self._store.host,
+            host=self._plan.host,
             store_port=self._store.port,
             digest_every=self._plan.digest_every,
         )

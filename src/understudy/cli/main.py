@@ -10,6 +10,8 @@ from understudy.errors import UsageError
 
 _COMMANDS = {
     "run": ("understudy.cli.run", "run a training script with spares (the flags of torchrun, plus --spares)"),
+    "coordinator": ("understudy.cli.coordinator", "decide for a job on many hosts; one of several coordinators leads"),
+    "certs": ("understudy.cli.certs", "make certificates for trying out many hosts"),
     "verify": ("understudy.cli.verify", "compare the ledgers of two runs, step by step"),
     "explain": ("understudy.cli.explain", "tell what happened in a run, and why"),
     "doctor": ("understudy.cli.doctor", "look at this host and at a run: what would keep a rank from being replaced"),

@@ -18,6 +18,7 @@ import msgspec
 
 from understudy.agent.supervisor import Supervisor
 from understudy.cli import run_flags
+from understudy.cli.run_on_host import run_on_host
 from understudy.cli.terminal import Terminal, View, make_terminal
 from understudy.coordinator.coordinator import Coordinator
 from understudy.detection.progress import Place
@@ -33,12 +34,14 @@ add_arguments = run_flags.add_arguments
 
 
 def main(args: argparse.Namespace) -> int:
-    run_dir = _run_dir(args.run_dir)
+    run_dir = _run_dir(args.run_dir, shared=bool(args.coordinator))
     live = sys.stderr.isatty() and not args.plain
     request = run_flags.read_request(args, dict(os.environ), run_dir, live)
     _write_run_info(run_dir, request)
     terminal = make_terminal(live, run_dir)
     try:
+        if args.coordinator:
+            return asyncio.run(run_on_host(args, request, terminal)).exit_code
         return asyncio.run(_run(request, terminal)).exit_code
     except KeyboardInterrupt:  # before the first process was started
         return 128 + signal.SIGINT
@@ -107,12 +110,13 @@ def _handle_signals(signals: tuple[signal.Signals, ...], coordinator: Coordinato
         asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
 
 
-def _run_dir(given: str | None) -> Path:
+def _run_dir(given: str | None, shared: bool) -> Path:
+    """`shared`: other hosts use the same folder, and one of them may have been first."""
     if given is None:
         stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
         given = os.path.join("understudy-runs", f"{stamp}-{os.getpid()}")
     path = Path(given).absolute()
-    if (path / "run.json").exists():
+    if (path / "run.json").exists() and not shared:
         raise SettingsError(f"--run-dir {given}: there is a run in this folder already")
     return path
 

@@ -8,6 +8,7 @@ import argparse
 import os
 import shutil
 import signal
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ def _comma_separated(text: str) -> list[str]:
 
 def _add_torchrun_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("torchrun's flags", "see docs/flags.md for what is supported")
-    _flag(group, "--nnodes", default="1:1", help="number of hosts; only 1 for now")
+    _flag(group, "--nnodes", default="1:1", help="number of hosts; more than 1 need --coordinator")
     _flag(group, "--nproc-per-node", default="1", help="ranks: a number, cpu or auto")
     _flag(group, "--rdzv-backend", default="static", help="no effect on one host")
     _flag(group, "--rdzv-endpoint", default="", help="no effect on one host")
@@ -122,6 +123,14 @@ def _add_own_flags(parser: argparse.ArgumentParser) -> None:
     _flag(group, "--hang-floor-outside", type=float, default=300.0, help="the same, outside of steps")
     _flag(group, "--preparation-limit", type=float, default=default.preparation_limit, help="a joiner's preparation")
     _flag(group, "--forming-limit", type=float, default=default.forming_limit, help="regroup and transfer, seconds")
+    _flag(group, "--coordinator", default="", help="HOST:PORT of every coordinator, for a job on many hosts")
+    _flag(group, "--spare-host", action="store_true", help="offer this whole host as spares")
+    _flag(group, "--host-name", default=None, help="the name of this host in the job (default: its own)")
+    _flag(group, "--job", default="job", help="name of the job on many hosts")
+    _flag(group, "--token-file", type=Path, default=None, help="file with the job's token")
+    _flag(group, "--certs", type=Path, default=None, help="folder with ca.pem, cert.pem and key.pem")
+    _flag(group, "--host-patience", type=float, default=default.host_patience, help="seconds until a host is lost")
+    _flag(group, "--suspicion", type=float, default=default.suspicion, help="seconds without ranks for a lost host")
     _flag(group, "--plain", action="store_true", help="no live line on the terminal")
 
 
@@ -130,7 +139,7 @@ def _add_own_flags(parser: argparse.ArgumentParser) -> None:
 
 def read_request(args: argparse.Namespace, environment: Mapping[str, str], run_dir: Path, live: bool) -> RunRequest:
     _refuse_what_is_not_supported(args)
-    world_size = _world_size(args.nproc_per_node)
+    world_size = _hosts(args.nnodes) * _world_size(args.nproc_per_node)
     policy = _policy(args, world_size)
     command = _command(args, environment)
     return RunRequest(
@@ -138,6 +147,10 @@ def read_request(args: argparse.Namespace, environment: Mapping[str, str], run_d
             command=command,
             environment=environment,
             world_size=world_size,
+            host=(args.host_name or socket.gethostname()) if args.coordinator else "",
+            store_host=(args.local_addr or socket.gethostbyname(socket.gethostname()))
+            if args.coordinator
+            else "127.0.0.1",
             run_dir=run_dir,
             logs=_logs(args, run_dir, live),
             store_command=STORE_COMMAND,
@@ -155,15 +168,24 @@ def read_request(args: argparse.Namespace, environment: Mapping[str, str], run_d
 
 
 def _refuse_what_is_not_supported(args: argparse.Namespace) -> None:
-    if args.nnodes not in ("1", "1:1"):
-        raise SettingsError(f"--nnodes {args.nnodes}: many hosts are not supported yet; use --nnodes 1")
+    if _hosts(args.nnodes) > 1 and not args.coordinator:
+        raise SettingsError(
+            f"--nnodes {args.nnodes}: many hosts need --coordinator HOST:PORT (`understudy coordinator`)"
+        )
     if args.master_addr not in ("127.0.0.1", "localhost", "::1"):
-        raise SettingsError(f"--master-addr {args.master_addr}: many hosts are not supported yet; leave it out")
+        raise SettingsError(f"--master-addr {args.master_addr}: hosts meet at the --coordinator; leave it out")
     if args.print_completion is not None:
         raise SettingsError("--print-completion is not supported")
     for name, (default, instead) in _REFUSED.items():
         if getattr(args, name) != default:
             raise SettingsError(f"--{name.replace('_', '-')} is not supported: {instead}")
+
+
+def _hosts(text: str) -> int:
+    least, _, most = text.partition(":")
+    if not least.isdigit() or int(least) < 1 or most not in ("", least):
+        raise SettingsError(f"--nnodes {text}: give one number; the size of the world does not change")
+    return int(least)
 
 
 def _world_size(text: str) -> int:
@@ -193,7 +215,10 @@ def _policy(args: argparse.Namespace, world_size: int) -> Policy:
     default = Policy(world_size=world_size)
     return Policy(
         world_size=world_size,
-        spares=_at_least("--spares", args.spares, 0),
+        spares=0 if args.coordinator else _at_least("--spares", args.spares, 0),
+        hosts=_hosts(args.nnodes),
+        host_patience=args.host_patience,
+        suspicion=args.suspicion,
         donors_per_receiver=max(1, (os.cpu_count() or 1) // 2),  # a donor and its receiver keep one core busy each
         max_start_overs=restarts or default.max_start_overs,
         max_replacements=_at_least("--max-replacements", args.max_replacements, 0),

@@ -16,7 +16,7 @@ from pathlib import Path
 from understudy.agent.logs import Std
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.protocol.commands import DecisionKind, Outcome, StopJob
-from understudy.protocol.recovery import Stage
+from understudy.protocol.stages import Stage
 
 _PLAIN_EVERY = 10.0  # seconds between two progress lines
 _LOOK_EVERY = 0.25

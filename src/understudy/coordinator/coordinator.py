@@ -1,21 +1,26 @@
 """Feeds events into the machine and carries out what it asks for, in order.
 
+A generation must be durable before anybody acts on it: while it is being written, whatever was decided later waits in a
+queue, and events are still taken.
+
 Knows: the machine, the doors of `port`. Does not know: processes, sockets, terminals. Called by the agent of a host
 (through a Protocol; neither imports the other) and joined to it by the command line.
 """
 
+import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from understudy.coordinator import orders
 from understudy.coordinator.port import GenerationStore, Journal, MemoryGenerations, Port
 from understudy.coordinator.recovery_clock import RecoveryClock
 from understudy.foundation.clock import Clock
-from understudy.foundation.ids import MemberId
-from understudy.ledger.records import DecisionRecord, TransferRecord
+from understudy.foundation.ids import Generation, HostId, MemberId, Rank
+from understudy.ledger.records import DecisionRecord, RecoveryRecord, TransferRecord
 from understudy.protocol import commands as cmd
 from understudy.protocol.events import Event, JobStarted, StopRequested, Tick
 from understudy.protocol.job import JobMachine
+from understudy.protocol.takeover import facts_of
 from understudy.wire.messages import FromAgent
 
 
@@ -36,7 +41,13 @@ class Coordinator:
         self._generations: GenerationStore = generations or MemoryGenerations()
         self._recovery_clock = RecoveryClock()
         self._waiting: deque[Event] = deque()
+        self._orders: deque[cmd.Command | RecoveryRecord] = deque()
+        self._bequests: dict[Rank, tuple[Generation, bytes]] = {}  # with the world to which it belongs
+        self._bequests_until = float("-inf")
         self._busy = False
+        self._writing = False
+        self.failed: BaseException | None = None  # why it must not decide any more
+        self._on_failure: Callable[[BaseException], None] = lambda _: None
 
     # -- what the agent calls -----------------------------------------------------------------------------------------
 
@@ -60,42 +71,109 @@ class Coordinator:
         """What a resuming member measured; only for the times in the ledger."""
         self._recovery_clock.measured(generation, timings, transfer)
 
+    def inherited(self, member: MemberId, bequest: bytes) -> None:
+        """What a member leaves to whoever will replace it."""
+        known = self.machine.roster.members.get(member)
+        if known is not None and known.rank is not None:
+            self.inherited_of(known.rank, self.machine.recovery.founded_in, bequest)
+
+    def inherited_of(self, rank: Rank, world: Generation, bequest: bytes) -> None:
+        """The same, when the member may not be known any more. `world`: the generation in which it was founded."""
+        if world >= self._bequests.get(rank, (Generation(0), b""))[0]:
+            self._bequests[rank] = world, bequest
+
+    def expect_bequests_until(self, at: float) -> None:
+        """After a takeover hosts tell again what ranks left: until then no rank is given away without it."""
+        self._bequests_until = at
+
+    def when_failed(self, listener: Callable[[BaseException], None]) -> None:
+        self._on_failure = listener
+
+    def fail(self, error: BaseException) -> None:
+        """It must not decide any more: what it would do next was not recorded, or somebody else leads."""
+        if self.failed is None:
+            self.failed = error
+            self._orders.clear()
+            self._waiting.clear()
+            self._on_failure(error)
+
+    def begin_with(self, commands: Iterable[cmd.Command], active: Mapping[Rank, MemberId]) -> None:
+        """What a machine that took over wants first. `active`: who trained when it was last heard of."""
+        self._recovery_clock.took_over(active)
+        self._order(Tick(at=self._clock.now()), commands)
+        self._go_on()
+
     def handle(self, event: Event) -> None:
-        self._waiting.append(event)
+        if self.failed is None:
+            self._waiting.append(event)
+            self._go_on()
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Called again by a door that it is using, it does nothing: the loop below comes to the new event."""
         if self._busy:
             return
         self._busy = True
         try:
+            self._carry_on()
             while self._waiting:
                 self._advance(self._waiting.popleft())
+                self._carry_on()
         finally:
             self._busy = False
 
-    # -- inside -------------------------------------------------------------------------------------------------------
-
     def _advance(self, event: Event) -> None:
         self._recovery_clock.on_event(event)
-        for command in self.machine.handle(event):
+        self._order(event, self.machine.handle(event))
+
+    def _order(self, event: Event, commands: Iterable[cmd.Command]) -> None:
+        for command in commands:
             recovery = self._recovery_clock.on_command(event, command)
-            self._carry_out(command)
+            self._orders.append(command)
             if recovery is not None:
-                for journal in self._journals:
-                    journal.append(recovery)
+                self._orders.append(recovery)
+
+    def _carry_on(self) -> None:
+        while self._orders and not self._writing and self.failed is None:
+            order = self._orders.popleft()
+            if isinstance(order, RecoveryRecord):
+                self._write_down(order)
+            elif not isinstance(order, cmd.RecordGeneration):
+                self._carry_out(order)
+            else:
+                self._record(order)
+
+    def _record(self, generation: cmd.RecordGeneration) -> None:
+        """With all that the machine knows by now, which may be more than when it asked for this."""
+        written = self._generations.record(generation, lambda: facts_of(self.machine, self._clock.now()))
+        if written is not None:
+            self._writing = True
+            written.add_done_callback(self._on_written)
+
+    def _on_written(self, written: "asyncio.Future[None]") -> None:
+        self._writing = False
+        if written.cancelled():
+            self.fail(RuntimeError("a generation was not recorded: its writing was cancelled"))
+        elif (error := written.exception()) is not None:
+            self.fail(error)
+        else:
+            self._go_on()
 
     def _carry_out(self, command: cmd.Command) -> None:
         match command:
-            case cmd.RecordGeneration():
-                self._generations.record(command)
             case cmd.RecordDecision():
                 self._note(command)
-            case cmd.StartMember(member=member, rank=rank):
-                self._port.start_member(member, rank)
-            case cmd.AssignRank(member=member):
-                self._port.send(member, orders.assign(command, self.machine.policy.world_size))
+            case cmd.StartMember(member=member, rank=rank, host=host):
+                self._port.start_member(member, rank, host)
+            case cmd.AssignRank():
+                self._assign(command)
+            case cmd.DismissStranger(member=member, host=host, reason=reason):
+                self._port.dismiss(member, host, reason)
             case cmd.AbandonGeneration(members=members):
                 self._tell(members, orders.abandon(command))
-            case cmd.ResumeAt(members=members):
-                self._tell(members, orders.resume(command))
+            case cmd.ResumeAt(members=members, store=store):
+                self._tell(members, orders.resume(command, self._store_of(store)))
             case cmd.ReleaseMembers(members=members):
                 self._tell(members, orders.release(command))
             case cmd.KillMember(member=member, hang=hang, reason=reason):
@@ -104,6 +182,19 @@ class Coordinator:
                 self._port.stop(command)
             case _:
                 raise AssertionError(f"no way to carry out {command!r}")
+
+    def _assign(self, command: cmd.AssignRank) -> None:
+        world, bequest = self._bequests.get(command.rank, (None, b""))
+        left = bequest if world == command.founded_in else b""
+        if not left and not command.founding and self._clock.now() < self._bequests_until:
+            return  # the machine says it again before long
+        message = orders.assign(command, self.machine.policy, self._store_of(command.store), left)
+        self._port.send(command.member, message)
+
+    def _store_of(self, host: HostId) -> str:
+        """Where its c10d store listens; empty where workers know it anyway."""
+        known = self.machine.hosts.by_id.get(host)
+        return "" if known is None else known.store
 
     def _tell(self, members: tuple[MemberId, ...], message: FromAgent) -> None:
         for member in members:
@@ -119,5 +210,8 @@ class Coordinator:
             member=decision.member,
             step=decision.step,
         )
+        self._write_down(record)
+
+    def _write_down(self, record: DecisionRecord | RecoveryRecord) -> None:
         for journal in self._journals:
             journal.append(record)

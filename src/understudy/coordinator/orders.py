@@ -1,18 +1,22 @@
 """The protocol's commands as messages to workers."""
 
 from understudy.protocol.commands import AbandonGeneration, AssignRank, ReleaseMembers, ResumeAt
+from understudy.protocol.policy import Policy
 from understudy.wire import messages as msg
 
 
-def assign(command: AssignRank, world_size: int) -> msg.Assign:
-    """On one host the local rank is the rank."""
+def assign(command: AssignRank, policy: Policy, store: str, bequest: bytes) -> msg.Assign:
+    """`store`: the address of the c10d store. `bequest`: what the rank's first holder left."""
     return msg.Assign(
         generation=command.generation,
         founded_in=command.founded_in,
         founding=command.founding,
         rank=command.rank,
-        local_rank=command.rank,
-        world_size=world_size,
+        local_rank=command.slot,
+        local_world_size=max(1, policy.world_size // policy.hosts),
+        world_size=policy.world_size,
+        store=store,
+        bequest=b"" if command.founding else bequest,
     )
 
 
@@ -20,9 +24,11 @@ def abandon(command: AbandonGeneration) -> msg.Abandon:
     return msg.Abandon(generation=command.generation, reason=command.reason)
 
 
-def resume(command: ResumeAt) -> msg.Resume:
+def resume(command: ResumeAt, store: str) -> msg.Resume:
     donors = {int(receiver): [int(giver) for giver in givers] for receiver, givers in command.donors}
-    return msg.Resume(generation=command.generation, step=command.step, donors=donors, reason=command.reason)
+    return msg.Resume(
+        generation=command.generation, step=command.step, donors=donors, reason=command.reason, store=store
+    )
 
 
 def release(command: ReleaseMembers) -> msg.Release:

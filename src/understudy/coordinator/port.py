@@ -1,21 +1,26 @@
 """The doors of the coordinator: through which it acts, and where it writes what it decided."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
-from understudy.foundation.ids import Generation, MemberId, Rank
+from understudy.foundation.ids import Generation, HostId, MemberId, Rank
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.protocol.commands import RecordGeneration, StopJob
+from understudy.protocol.takeover import Facts
 from understudy.wire.messages import FromAgent
 
 
 class Port(Protocol):
     """Acts on processes. None of these may wait; failures come back later as events."""
 
-    def start_member(self, member: MemberId, rank: Rank | None) -> None: ...
+    def start_member(self, member: MemberId, rank: Rank | None, host: HostId) -> None: ...
 
     def send(self, member: MemberId, message: FromAgent) -> None: ...
 
     def kill(self, member: MemberId, *, hang: bool, reason: str) -> None: ...
+
+    def dismiss(self, member: MemberId, host: HostId, reason: str) -> None: ...
 
     def stop(self, stop: StopJob) -> None: ...
 
@@ -27,9 +32,10 @@ class Journal(Protocol):
 
 
 class GenerationStore(Protocol):
-    """Keeps memberships. When `record` returns, the generation is as durable as this store is."""
+    """Keeps memberships. When `record` returns None, or what it returns is done, the generation is as durable as this
+    store is; no later command is carried out before that."""
 
-    def record(self, generation: RecordGeneration) -> None: ...
+    def record(self, generation: RecordGeneration, facts: Callable[[], Facts]) -> "asyncio.Future[None] | None": ...
 
 
 class MemoryGenerations:
@@ -38,7 +44,7 @@ class MemoryGenerations:
     def __init__(self) -> None:
         self.newest: RecordGeneration | None = None
 
-    def record(self, generation: RecordGeneration) -> None:
+    def record(self, generation: RecordGeneration, facts: Callable[[], Facts]) -> None:  # noqa: ARG002
         if self.newest is not None and generation.generation < self.newest.generation:
             raise ValueError(f"generation {generation.generation} is older than {self.newest.generation}")
         self.newest = generation

@@ -1,6 +1,7 @@
 """How long each phase of a recovery took. It listens to the same events and commands as everybody; it decides nothing.
 
-detect    from the first sign of the loss, where one is known, to the event that opened the recovery
+detect    from the first sign of the loss, where one is known, to the event that opened the recovery. Of a lost host the
+          first sign is the end of its connection; the transport may have needed up to 2 s to notice that
 stop      opened, until the last survivor reported its position
 rehearse  a rank assigned, until its joiner was prepared (the longest)
 regroup, transfer   as the members measured them (the longest)
@@ -8,9 +9,10 @@ resume    verdict, until all had resumed
 total     detect, until all had resumed
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from understudy.foundation.ids import Generation, MemberId, Rank
+from understudy.foundation.ids import Generation, HostId, MemberId, Rank
 from understudy.ledger.records import RecoveryRecord, TransferRecord
 from understudy.protocol import events as ev
 from understudy.protocol.commands import Command, DecisionKind, RecordDecision, RecordGeneration
@@ -42,7 +44,12 @@ class RecoveryClock:
     def __init__(self) -> None:
         self._holders: dict[Rank, MemberId] = {}
         self._lost_since: dict[MemberId | None, float] = {}
+        self._silent_since: dict[HostId, float] = {}
         self._running: _Running | None = None
+
+    def took_over(self, active: Mapping[Rank, MemberId]) -> None:
+        """Whoever else has a rank when the next recovery ends came in it, or in one that nobody saw the end of."""
+        self._holders = dict(active)
 
     def lost_since(self, member: MemberId | None, at: float) -> None:
         """The first sign of a loss (None: of a stall) whose event is still to come."""
@@ -60,9 +67,16 @@ class RecoveryClock:
             running.transfers.append(transfer)
 
     def on_event(self, event: ev.Event) -> None:
-        running = self._running
-        if running is None:
-            return
+        match event:
+            case ev.HostSilent(at=at, host=host):
+                self._silent_since.setdefault(host, at)
+            case ev.HostHeard(host=host) | ev.HostJoined(host=host):
+                self._silent_since.pop(host, None)
+        if self._running is not None:
+            self._on_event_of(self._running, event)
+
+    @staticmethod
+    def _on_event_of(running: _Running, event: ev.Event) -> None:
         match event:
             case ev.PositionReported(at=at, member=member, generation=generation):
                 if generation == running.generation and member not in running.assigned_at:
@@ -88,6 +102,9 @@ class RecoveryClock:
 
     def _open(self, event: ev.Event, decision: RecordDecision) -> None:
         since = self._lost_since.pop(decision.member, None)
+        if since is None and decision.kind is DecisionKind.SWAP and decision.member is None:
+            since = min(self._silent_since.values(), default=None)  # a host was lost
+            self._silent_since.clear()
         self._lost_since.clear()
         if self._running is None:
             self._running = _Running(

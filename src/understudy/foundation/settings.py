@@ -26,6 +26,7 @@ class WorkerSettings:
     store_host: str  # the c10d store, a process beside the agent
     store_port: int
     digest_every: int = 0  # take digests every so many steps; 0 is never
+    host: str = ""  # the name of this host, where the job has several
 
     def to_environment(self) -> dict[str, str]:
         return {
@@ -37,6 +38,7 @@ class WorkerSettings:
             f"{_PREFIX}STORE_HOST": self.store_host,
             f"{_PREFIX}STORE_PORT": str(self.store_port),
             f"{_PREFIX}DIGEST_EVERY": str(self.digest_every),
+            f"{_PREFIX}HOST": self.host,
         }
 
     @staticmethod
@@ -64,7 +66,14 @@ class WorkerSettings:
             store_host=need("STORE_HOST"),
             store_port=_number(f"{_PREFIX}STORE_PORT", need("STORE_PORT")),
             digest_every=_number(f"{_PREFIX}DIGEST_EVERY", need("DIGEST_EVERY")),
+            host=need("HOST"),
         )
+
+
+def network_interfaces(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Which ones the engine was told to use. Empty: it looks for itself."""
+    values = os.environ if environment is None else environment
+    return tuple(name.strip() for name in values.get("GLOO_SOCKET_IFNAME", "").split(",") if name.strip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,15 +105,16 @@ def _number(name: str, value: str) -> int:
         raise SettingsError(f"{name}={value} in the environment is no number") from None
 
 
-def publish_rank(rank: int, local_rank: int, world_size: int, host: str, port: int) -> None:
-    """Set the variables that scripts know from torchrun, once a member has its rank."""
+def publish_rank(rank: int, local_rank: int, world_size: int, local_world_size: int, host: str, port: int) -> None:
+    """Set the variables that scripts know from torchrun, once a member has its rank. After a host was lost a rank may
+    be on another host than its number says; its group is what it was."""
     os.environ.update(
         RANK=str(rank),
         LOCAL_RANK=str(local_rank),
         WORLD_SIZE=str(world_size),
-        LOCAL_WORLD_SIZE=str(world_size),
-        GROUP_RANK="0",
-        GROUP_WORLD_SIZE="1",
+        LOCAL_WORLD_SIZE=str(local_world_size),
+        GROUP_RANK=str(rank // local_world_size),
+        GROUP_WORLD_SIZE=str(world_size // local_world_size),
         ROLE_RANK=str(rank),
         ROLE_WORLD_SIZE=str(world_size),
         MASTER_ADDR=host,

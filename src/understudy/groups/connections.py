@@ -90,7 +90,7 @@ class Connections:
         """Make every blocked operation of the groups fail now. Returns how many connections were shut down."""
         with self._lock:
             ours = {**self._owned, **self._appeared()}
-        return sum(_shut_down(descriptor) for descriptor in _still_open(ours))
+        return shut_down(ours)
 
     def unsent(self) -> bool:
         """Does the kernel still hold something that a group has sent? Then more may be queued behind it."""
@@ -99,14 +99,21 @@ class Connections:
         return any(_has_unsent(descriptor) for descriptor in _still_open(ours))
 
     def _appeared(self) -> dict[int, str]:
-        if self._before is None:
-            return {}
-        before = self._before
-        return {
-            descriptor: name
-            for descriptor, name in open_sockets().items()
-            if before.get(descriptor) != name and _is_tcp_connection(descriptor)
-        }
+        return {} if self._before is None else appeared_since(self._before)
+
+
+def appeared_since(before: dict[int, str]) -> dict[int, str]:
+    """TCP connections that were not there `before`."""
+    return {
+        descriptor: name
+        for descriptor, name in open_sockets().items()
+        if before.get(descriptor) != name and _is_tcp_connection(descriptor)
+    }
+
+
+def shut_down(sockets: dict[int, str]) -> int:
+    """Whoever is blocked in one of them is woken. Returns how many were still open."""
+    return sum(_shut_down(descriptor) for descriptor in _still_open(sockets))
 
 
 def _still_open(sockets: dict[int, str]) -> list[int]:

@@ -102,8 +102,9 @@ class GroupFence:
 class Fences:
     """The fence of the generation that this process is in."""
 
-    def __init__(self, folder: str, rank: int, size: int) -> None:
+    def __init__(self, folder: str, rank: int, size: int, one_host: bool = True) -> None:
         self._folder, self._rank, self._size = folder, rank, size
+        self._shared = one_host and shared_memory_works()
         self._generation: Generation | None = None
         self._fence: SharedFence | GroupFence = GroupFence()
 
@@ -111,6 +112,6 @@ class Fences:
         if generation != self._generation:
             self._fence.remove()
             self._generation = generation
-            if shared_memory_works():
+            if self._shared:
                 self._fence = SharedFence(self._folder, generation, self._rank, self._size)
         return self._fence

@@ -24,6 +24,7 @@ from torch.distributed.distributed_c10d import GroupName
 
 from understudy.errors import RegroupError, StepAbandoned
 from understudy.foundation.ids import Generation, Rank
+from understudy.foundation.settings import network_interfaces
 from understudy.groups.connections import Connections
 from understudy.groups.prompter import Prompter, Recorder, Script
 from understudy.groups.store import InterruptibleStore
@@ -171,7 +172,7 @@ class World:
     def _gloo_options(self, ranks: list[int]) -> Any:
         options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         options._timeout = self.timeout
-        options._devices = [dist.ProcessGroupGloo.create_default_device()]
+        options._devices = _gloo_devices()
         options._threads = 2
         options.enable_reconfigure = True
         options.global_ranks_in_group = ranks
@@ -212,6 +213,13 @@ class World:
                 raise StepAbandoned("the generation was abandoned while its peers were connecting")
         if troubles:
             raise troubles[0]
+
+
+def _gloo_devices() -> list[Any]:
+    """The same that the founders' groups have, which the engine has made."""
+    make = dist.ProcessGroupGloo
+    named = [make.create_device(interface=name) for name in network_interfaces()]
+    return named or [make.create_default_device()]
 
 
 def _argument(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -5,7 +5,8 @@ processes, clocks, randomness, logging. The same code runs in the coordinator an
 
 Reading order: `positions` (what a member can say about itself), `commit` (the rule that makes a swap exact), `donors`,
 `causes` and `blame` (why a member was lost, and when replacing it is useless), `events`, `commands`, `roster` (who
-holds which rank), `pool` (spares), `recovery` (one recovery, stage by stage), `job` (the machine that joins them).
+holds which rank), `hosts`, `pool` (spares), `stages`, `recovery` (one recovery, stage by stage), `telling` (and telling
+again), `job` (the machine that joins them), `takeover` (how a coordinator goes on where another one stopped).
 
 The two rules on which everything stands:
 

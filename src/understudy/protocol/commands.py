@@ -7,7 +7,8 @@ generation that a coordinator could forget.
 import enum
 from dataclasses import dataclass
 
-from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
+from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
+from understudy.protocol.hosts import THIS_HOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +31,18 @@ class StartMember(Command):
 
     member: MemberId
     rank: Rank | None
+    host: HostId = THIS_HOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignRank(Command):
-    """Give a rank to a member. `founding`: the whole world is new, so nothing is rehearsed or received."""
+    """Give a rank to a member. `founding`: the whole world is new, so nothing is rehearsed or received. `slot`: its
+    place on its host. `store`: the host whose c10d store is used."""
 
     member: MemberId
     rank: Rank
+    slot: int
+    store: HostId
     generation: Generation
     founded_in: Generation
     founding: bool
@@ -60,6 +65,7 @@ class ResumeAt(Command):
     step: StepNumber
     members: tuple[MemberId, ...]
     donors: tuple[tuple[Rank, tuple[Rank, ...]], ...]  # receiver -> holders of the same bytes, in turn
+    store: HostId  # the host whose c10d store is used
     reason: str
 
 
@@ -70,6 +76,15 @@ class KillMember(Command):
     member: MemberId
     reason: str
     hang: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DismissStranger(Command):
+    """A process lives on a host and is no member (any more): its rank was given to another one. End it."""
+
+    host: HostId
+    member: MemberId
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +112,7 @@ class StopJob(Command):
 
 class DecisionKind(enum.Enum):
     START = "start"
+    HOST = "host"  # a host joined, was lost, came back
     WARN = "warn"  # nothing has happened yet
     SWAP = "swap"
     ALARM = "alarm"  # a stall opened a generation without a loss

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from understudy.foundation.ids import Generation, MemberId
+from understudy.foundation.ids import Generation, HostId, MemberId
 from understudy.protocol.causes import Cause
 from understudy.protocol.positions import Position
 
@@ -14,7 +14,37 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStarted(Event):
-    """The operator asked for the job."""
+    """The operator asked for the job on one host. With many, it starts when enough of them have joined."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostJoined(Event):
+    """A host offers itself for the first time, or again after it was lost. `ranks` 0: only for spares. `store`: the
+    address of its c10d store."""
+
+    host: HostId
+    ranks: int
+    spares: int
+    place: int | None = None
+    store: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSilent(Event):
+    """The connection to a host has ended. It may come back."""
+
+    host: HostId
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostHeard(Event):
+    """A host is connected (again). `members`: every process of the job that lives there; the ends of others were told
+    before."""
+
+    host: HostId
+    members: tuple[MemberId, ...]
+    store: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,16 +24,22 @@ from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import (
     Command,
     DecisionKind,
+    DismissStranger,
     KillMember,
     Outcome,
     RecordDecision,
     ReleaseMembers,
+    StartMember,
     StopJob,
 )
+from understudy.protocol.donors import named
+from understudy.protocol.hosts import THIS_HOST, Host, Hosts
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
-from understudy.protocol.recovery import Recovery, Stage
+from understudy.protocol.recovery import Recovery
 from understudy.protocol.roster import Member, Roster, Standing
+from understudy.protocol.stages import Stage
+from understudy.protocol.telling import tell_again
 
 
 class JobMachine:
@@ -42,8 +48,9 @@ class JobMachine:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.roster = Roster()
-        self.recovery = Recovery(policy, self.roster)
-        self.pool = SparePool(policy, self.roster)
+        self.hosts = Hosts()
+        self.recovery = Recovery(policy, self.roster, self.hosts)
+        self.pool = SparePool(policy, self.roster, self.hosts)
         self.blame = Blame(policy.max_deaths_per_step)
         self.finished: set[MemberId] = set()
         self.left: set[Rank] = set()
@@ -61,9 +68,9 @@ class JobMachine:
 
     def copy(self) -> "JobMachine":
         twin = JobMachine(self.policy)
-        twin.roster = self.roster.copy()
-        twin.recovery = self.recovery.copy(twin.roster)
-        twin.pool = self.pool.copy(twin.roster)
+        twin.roster, twin.hosts = self.roster.copy(), self.hosts.copy()
+        twin.recovery = self.recovery.copy(twin.roster, twin.hosts)
+        twin.pool = self.pool.copy(twin.roster, twin.hosts)
         twin.blame = self.blame.copy()
         twin.finished, twin.left, twin.released = set(self.finished), set(self.left), self.released
         twin.stopped, twin.refill_at = self.stopped, self.refill_at
@@ -73,22 +80,37 @@ class JobMachine:
         """Take one event; return what is to be done, in order."""
         if self.stopped:
             return ()
-        commands = self._dispatch(event)
+        return self._noting_the_end(self._dispatch(event))
+
+    def _noting_the_end(self, commands: list[Command]) -> tuple[Command, ...]:
         for command in commands:
             if isinstance(command, StopJob):
                 self.stopped = command
         return tuple(commands)
 
     def next_deadline(self) -> float | None:
-        if self.stopped or self.released:
-            return None  # a script may take its time to end
-        deadlines = [d for d in (self.recovery.next_deadline(), self.refill_at) if d is not None]
+        if self.stopped:
+            return None
+        if self.released:
+            return self.hosts.next_deadline()  # a script may take its time to end
+        waits = (self.recovery.next_deadline(), self.refill_at, self.hosts.next_deadline())
+        deadlines = [deadline for deadline in waits if deadline is not None]
         return min(deadlines, default=None)
 
     def _dispatch(self, event: ev.Event) -> list[Command]:
         match event:
             case ev.JobStarted():
+                self.hosts.join(THIS_HOST, self.policy.world_size, self.policy.spares)
                 return self._start(event.at)
+            case ev.HostJoined():
+                return self._on_host_joined(event)
+            case ev.HostSilent() | ev.HostHeard() if event.host not in self.hosts.by_id:
+                return []
+            case ev.HostSilent():
+                self.hosts.fall_silent(self.hosts.by_id[event.host], event.at, self.policy.host_patience)
+                return []
+            case ev.HostHeard():
+                return self._on_host_heard(event)
             case ev.StopRequested():
                 return self._stop(event.at, Outcome.STOPPED, event.reason, event.exit_code)
             case ev.Tick():
@@ -129,17 +151,100 @@ class JobMachine:
         commands += self.pool.refill(at, self.generation, first=True)
         return commands
 
+    def _refill(self, at: float, reason: str) -> list[Command]:
+        """What is started is recorded first, so that whoever takes over knows it and gives no name twice. A host that
+        is under suspicion gets its spares when that is over."""
+        commands = self.pool.refill(at, self.generation, reason)
+        self.refill_at = self.pool.next_chance(at)
+        started = any(isinstance(command, StartMember) for command in commands)
+        return [self.recovery.record(), *commands] if started else commands
+
+    def _refill_soon(self, at: float) -> None:
+        if self.stage is Stage.TRAINING and self.refill_at is None and self.pool.is_low(at):
+            self.refill_at = at + self.policy.refill_delay
+
+    # -- hosts ----------------------------------------------------------------------------------------------------
+
+    def _on_host_joined(self, event: ev.HostJoined) -> list[Command]:
+        """Before the world is founded hosts gather. Later ones, and those that come back, are for spares."""
+        known = self.hosts.by_id.get(event.host)
+        if known is not None and known.present and self.generation:
+            return []  # it is there already
+        if self.generation == 0:
+            self.hosts.join(event.host, event.ranks, event.spares, event.place, event.store)
+            enough = self.hosts.founding_ranks >= self.policy.world_size
+            return self._start(event.at) if enough and self.hosts.founding_hosts >= self.policy.hosts else []
+        self.hosts.join(event.host, 0, event.ranks + event.spares, event.place, event.store)
+        back = "is back" if known is not None else "has joined"
+        note = f"host {event.host} {back}, with room for {event.ranks + event.spares} spares"
+        commands: list[Command] = [self._decision(event.at, DecisionKind.HOST, note)]
+        if self.stage is Stage.TRAINING:
+            commands += self._refill(event.at, note)
+        return commands
+
+    def _on_host_heard(self, event: ev.HostHeard) -> list[Command]:
+        host = self.hosts.by_id[event.host]
+        host.store = event.store or host.store
+        living = set(event.members)
+        ours = {member.id for member in self.roster.on_host(host.id)}
+        reason = f"its rank was given to another process while host {host.id} was away"
+        commands: list[Command] = [
+            DismissStranger(host=host.id, member=stranger, reason=reason) for stranger in sorted(living - ours)
+        ]
+        if not host.present:
+            return commands  # it has to join again
+        self.hosts.speak(host)
+        for gone in sorted(ours - living):
+            member = self.roster.members.get(gone)  # an earlier one may have made the world start over
+            cause = Cause(kind=CauseKind.DISMISSED, detail=f"it is not on host {host.id} any more")
+            if member is not None and not _stops(commands):
+                commands += self._on_lost(event.at, member, cause)
+        if _stops(commands):
+            return commands
+        self._refill_soon(event.at)
+        still = [member for id_ in sorted(ours & living) if (member := self.roster.members.get(id_)) is not None]
+        commands += tell_again(self.recovery, event.at, still)
+        if self.stage is Stage.STOPPING and self.recovery.established:
+            commands += self._man_vacancies(event.at)  # it may have the spares that were missing
+        return self._after(event.at, commands)
+
+    def _man_vacancies(self, at: float) -> list[Command]:
+        """A member that is not connected yet is told later; that it has the rank is recorded now."""
+        vacant = len(self.recovery.vacancies())
+        manned = self.recovery.man_vacancies(at, self.pool)
+        return [self.recovery.record(), *manned] if len(self.recovery.vacancies()) < vacant else []
+
+    def _on_hosts_lost(self, at: float, lost: list[Host]) -> list[Command]:
+        """All members of all these hosts at once, in one generation: a switch may take many hosts with it."""
+        reasons: list[str] = []
+        commands: list[Command] = []
+        for host in lost:
+            why = f"it was silent for {at - (host.silent_since or at):.1f} s"
+            self.hosts.lose(host, at + self.policy.suspicion)
+            members = self.roster.on_host(host.id)
+            ranks = sorted(member.rank for member in members if member.rank is not None)
+            for member in members:
+                self.roster.remove(member)
+                self.finished.discard(member.id)
+            if ranks:
+                reasons.append(f"host {host.id} was lost with {named(ranks)}: {why}")
+            else:
+                note = f"host {host.id} was lost: {why}; it held no rank"
+                commands.append(self._decision(at, DecisionKind.HOST, note))
+        if not reasons:
+            return self._after(at, commands)  # its spares may have been a hope
+        reason = "; ".join(reasons)
+        if self.released:
+            return commands + self._stop(at, Outcome.FAILED, f"{reason}, while the scripts came to their end", 1)
+        return commands + self._open(at, reason, DecisionKind.SWAP)
+
     def _on_established(self, event: ev.MemberEstablished, member: Member) -> list[Command]:
         if event.generation != self.recovery.founded_in:
             return []
         commands = self.recovery.on_established(event.at, member, event.twin_key, event.holdings)
         if self.refill_at is None and self.stage is Stage.TRAINING:
-            self.refill_at = event.at + self.policy.refill_delay if self._pool_is_low() else None
+            self._refill_soon(event.at)  # a world that started over has taken its spares along
         return commands
-
-    def _pool_is_low(self) -> bool:
-        """A world that started over has taken its spares along."""
-        return self.roster.spare_count < self.policy.spares
 
     # -- losses ---------------------------------------------------------------------------------------------------
 
@@ -158,12 +263,12 @@ class JobMachine:
         return self._open(at, lost, DecisionKind.SWAP, exit_code_for(cause), member.rank, member.id)
 
     def _on_spare_lost(self, at: float, member: Member, was_warm: bool, cause: Cause) -> list[Command]:
-        self.pool.on_spare_lost(was_warm)
+        self.pool.on_spare_lost(member, was_warm)
         reason = f"spare {member.id} was lost: {cause.detail}"
         if self.released:
             return []  # the job is at its end and needs no spare any more
         if self.stage is Stage.TRAINING or self.stage is Stage.FOUNDING:
-            return self.pool.refill(at, self.generation, reason=reason)
+            return self._refill(at, reason)
         return []
 
     def _on_left(self, at: float, rank: Rank, cause: Cause) -> list[Command]:
@@ -197,33 +302,42 @@ class JobMachine:
             return self._stop(at, Outcome.FAILED, reason, exit_code)
         no_way = self.recovery.cannot_open()
         if no_way is None and self.recovery.established:
-            no_way = self.pool.cannot_fill(len(self.recovery.vacancies()))
+            no_way = self.pool.cannot_fill(len(self.recovery.vacancies()), at)
         if no_way is not None:
             return self._stop(at, Outcome.FAILED, f"{reason}; no swap: {no_way}", exit_code)
         return self._after(at, self.recovery.open(at, self.pool, reason, kind, rank, member))
+
+    def open_again(self, at: float, reason: str) -> tuple[Command, ...]:
+        """For a coordinator that takes over in the middle of a recovery."""
+        return self._noting_the_end(self._open(at, reason, DecisionKind.ALARM))
 
     def _after(self, at: float, commands: list[Command]) -> list[Command]:
         """A verdict may be possible now; it may also be that the world has to start over, or that nothing helps."""
         if self.stage is not Stage.STOPPING or self.recovery.awaited:
             return commands
         if self.recovery.must_start_over():
-            return commands + self._start_over(at)
+            return commands if self._could_wait_for_room(at) else commands + self._start_over(at)
         if self.recovery.vacancies():
-            no_way = self.pool.cannot_fill(len(self.recovery.vacancies()))
+            no_way = self.pool.cannot_fill(len(self.recovery.vacancies()), at)
             if no_way is not None:
                 return commands + self._stop(at, Outcome.FAILED, f"{self.recovery.reason}; no swap: {no_way}", 1)
-            manned = self.recovery.man_vacancies(at, self.pool)
-            commands += [self.recovery.record(), *manned]
-        if self.recovery.joining:
-            return commands
+            commands += self._man_vacancies(at)
+        if self.recovery.joining or self.recovery.vacancies():
+            return commands  # a silent host may come back with its spares; if not, its loss will say so
         step = self.recovery.verdict(at)
         if isinstance(step, str):
             return commands + self._stop(at, Outcome.FAILED, step, 1)
         return commands + step
 
+    def _could_wait_for_room(self, at: float) -> bool:
+        """A silent host comes back or is lost; both will be heard of."""
+        return bool(self.hosts.silent) and not self.pool.room_for_a_world(at)
+
     def _start_over(self, at: float) -> list[Command]:
         reason = "a survivor was still before its first commit, so nothing is lost by beginning again"
         no_way = self.recovery.cannot_start_over()
+        if no_way is None and not self.pool.room_for_a_world(at):
+            no_way = f"there is no room for {self.policy.world_size} ranks: a host was lost or is under suspicion"
         if no_way is not None:
             return self._stop(at, Outcome.FAILED, f"{self.recovery.reason}; {no_way}", 1)
         kills: list[Command] = [
@@ -244,11 +358,13 @@ class JobMachine:
         return self._open(event.at, event.evidence, DecisionKind.ALARM)
 
     def _on_tick(self, at: float) -> list[Command]:
+        lost = self.hosts.overdue(at)
+        if lost:
+            return self._on_hosts_lost(at, lost)
         if self.released:
             return []
         if self.refill_at is not None and at >= self.refill_at:
-            self.refill_at = None
-            return self.pool.refill(at, self.generation, reason="the pool is below its size")
+            return self._refill(at, "the pool is below its size")
         late = self.recovery.forming_is_late(at)
         if late is not None:
             return self._open(at, late, DecisionKind.ALARM)
@@ -270,7 +386,7 @@ class JobMachine:
     def _on_parked(self, member: Member) -> list[Command]:
         if member.rank is None:
             self.roster.park(member)
-            self.pool.on_spare_warm()
+            self.pool.on_spare_warm(member)
         return []
 
     # -- end ----------------------------------------------------------------------------------------------------------
@@ -287,12 +403,16 @@ class JobMachine:
         members = tuple(member.id for member in self.roster.seated())
         return [
             self._decision(event.at, DecisionKind.FINISH, "every rank has committed its last step"),
+            self.recovery.record(),  # nobody who takes over may form this world again
             ReleaseMembers(generation=self.generation, members=members),
         ]
 
     def _stop(self, at: float, outcome: Outcome, reason: str, exit_code: int) -> list[Command]:
+        """Recorded like a generation: a coordinator that was deposed must not end the job, and whoever takes over must
+        not go on with a job that has ended."""
         return [
             self._decision(at, DecisionKind.STOP, reason),
+            self.recovery.record(),
             StopJob(outcome=outcome, reason=reason, exit_code=exit_code),
         ]
 
@@ -313,6 +433,10 @@ class JobMachine:
 
     def _decision(self, at: float, kind: DecisionKind, reason: str) -> RecordDecision:
         return RecordDecision(at=at, generation=self.generation, kind=kind, reason=reason)
+
+
+def _stops(commands: list[Command]) -> bool:
+    return any(isinstance(command, StopJob) for command in commands)
 
 
 def exit_code_for(cause: Cause) -> int:

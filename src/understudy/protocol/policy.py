@@ -8,7 +8,11 @@ class Policy:
     """One owner for each limit of the protocol; the flag that sets it is named beside it."""
 
     world_size: int  # --nproc-per-node
-    spares: int = 0  # --spares: how many warm processes to keep
+    spares: int = 0  # --spares: how many warm processes to keep (on one host; many hosts each say their own)
+    hosts: int = 1  # --nnodes: the world is founded when so many hosts with ranks are there
+    host_patience: float = 0.8  # --host-patience: seconds from the end of a host's connection until it counts as lost
+    takeover_patience: float = 15.0  # the same right after a coordinator has taken over, while hosts find it
+    suspicion: float = 600.0  # --suspicion: seconds for which no rank goes to a host that was lost
     max_start_overs: int = 3  # --max-restarts: how often the whole world may begin again before its first commit
     max_replacements: int = 1000  # --max-replacements: processes that may be started after the first ones
     max_deaths_per_step: int = 5  # --max-deaths-per-step

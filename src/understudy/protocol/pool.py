@@ -1,84 +1,168 @@
-"""The spare pool: when a new process is started, and when it is not, with the reason."""
+"""The spare pool: which spare takes a rank, when a new process is started and where, and when not, with the reason."""
 
 from dataclasses import dataclass
 
-from understudy.foundation.ids import Generation, Rank
+from understudy.foundation.ids import Generation, HostId, Rank
 from understudy.protocol.commands import Command, DecisionKind, RecordDecision, StartMember
+from understudy.protocol.hosts import Host, Hosts
 from understudy.protocol.policy import Policy
 from understudy.protocol.roster import Member, Roster
 
 
 @dataclass(slots=True)
 class SparePool:
-    """Keeps `policy.spares` processes ready. Started processes are counted, so a crash loop ends by itself."""
+    """Keeps spares ready on every host that wants some. Started processes are counted, so a crash loop ends by itself.
+
+    A rank whose process died stays on its host if that has a spare; otherwise it goes to a host that offers only
+    spares, or to any other. Nothing goes to a host that is silent, lost or under suspicion."""
 
     policy: Policy
     roster: Roster
+    hosts: Hosts
     replacements: int = 0
-    failures_in_a_row: int = 0
     complained: bool = False
 
-    def copy(self, roster: Roster) -> "SparePool":
-        return SparePool(self.policy, roster, self.replacements, self.failures_in_a_row, self.complained)
+    def copy(self, roster: Roster, hosts: Hosts) -> "SparePool":
+        return SparePool(self.policy, roster, hosts, self.replacements, self.complained)
 
-    def on_spare_lost(self, was_warm: bool) -> None:
-        if not was_warm:
-            self.failures_in_a_row += 1
+    def on_spare_lost(self, member: Member, was_warm: bool) -> None:
+        host = self.hosts.by_id.get(member.host)
+        if host is not None and not was_warm:
+            host.failures_in_a_row += 1
 
-    def on_spare_warm(self) -> None:
-        self.failures_in_a_row = 0
+    def on_spare_warm(self, member: Member) -> None:
+        host = self.hosts.by_id.get(member.host)
+        if host is not None:
+            host.failures_in_a_row = 0
 
-    def cannot_start(self) -> str | None:
-        """Why no further process may be started on this host."""
-        if self.policy.spares == 0:
-            return "the job was started with --spares 0"
-        if self.failures_in_a_row >= self.policy.spare_failures_in_a_row:
-            return f"{self.failures_in_a_row} spares in a row died before they were warm: the host is not healthy"
+    # -- may a process be started? ------------------------------------------------------------------------------------
+
+    def cannot_start(self, at: float) -> str | None:
+        """Why no further process may be started anywhere."""
         if self.replacements >= self.policy.max_replacements:
             return f"all {self.policy.max_replacements} replacements are used up (--max-replacements)"
+        reasons = [self._cannot_start_on(host, at) for host in self.hosts.present()]
+        if not reasons:
+            return "no host is there"
+        return None if None in reasons else reasons[0]
+
+    def _cannot_start_on(self, host: Host, at: float) -> str | None:
+        if not self.hosts.offer_spares:
+            return "the job was started with --spares 0"
+        if host.failures_in_a_row >= self.policy.spare_failures_in_a_row:
+            return f"{host.failures_in_a_row} spares in a row died before they were warm: the host is not healthy"
+        if not self.hosts.usable(host.id, at):
+            return f"host {host.id} is under suspicion"
+        if not self._room(host):
+            return f"host {host.id} is full, and so is every other one"
         return None
 
-    def cannot_fill(self, vacancies: int) -> str | None:
-        """Why so many vacant ranks cannot be manned: no spare, and none may be started."""
-        if vacancies <= self.roster.spare_count:
-            return None
-        return self.cannot_start()
+    def _room(self, host: Host) -> int:
+        """For how many more processes."""
+        return max(0, host.ranks + host.spares - self.roster.count_on(host.id))
 
-    def take(self, rank: Rank) -> tuple[Member, list[Command]]:
-        """The best member for a vacant rank: a warm spare, else a starting one, else a new process."""
-        member = self.roster.best_spare()
+    def cannot_fill(self, vacancies: int, at: float) -> str | None:
+        """Why so many vacant ranks cannot be manned: no spare, and none may be started. A host that is silent right now
+        may still come back with its spares."""
+        missing = vacancies - self._usable_spares(at)
+        if missing <= 0:
+            return None
+        no_way = self.cannot_start(at)
+        if no_way is None and missing > sum(self._room(host) for host in self._willing(at)):
+            no_way = f"there is no room for {vacancies} ranks: every host is full or under suspicion"
+        silent = (self.hosts.by_id[id_] for id_ in self.hosts.silent)
+        hope = no_way is not None and any(self._room(host) or self.roster.spares_on.get(host.id) for host in silent)
+        return None if hope else no_way
+
+    def can_take(self, at: float) -> bool:
+        """Can a rank be given away right now?"""
+        return self._usable_spares(at) > 0 or self.cannot_start(at) is None
+
+    def room_for_a_world(self, at: float) -> bool:
+        """Could all ranks begin anew on the hosts that are well?"""
+        well = (host for host in self.hosts.present() if self.hosts.usable(host.id, at))
+        return sum(host.ranks + host.spares for host in well) >= self.policy.world_size
+
+    def _usable_spares(self, at: float) -> int:
+        return sum(count for host, count in self.roster.spares_on.items() if count and self.hosts.usable(host, at))
+
+    def _willing(self, at: float) -> list[Host]:
+        return [host for host in self.hosts.present() if self._cannot_start_on(host, at) is None]
+
+    # -- giving a rank away -------------------------------------------------------------------------------------------
+
+    def take(self, rank: Rank, at: float, home: HostId | None, stay: bool = False) -> tuple[Member, list[Command]]:
+        """The best member for a vacant rank: a warm spare, else a starting one, else a new process. `home`: where the
+        rank was. `stay`: as long as that host is well the rank stays there, for nothing hurries."""
+        stay = stay and home is not None and self.hosts.usable(home, at)
+
+        def preference(member: Member) -> tuple[bool, bool] | None:
+            if not self.hosts.usable(member.host, at) or (stay and member.host != home):
+                return None
+            return member.host != home, self.hosts.by_id[member.host].ranks > 0
+
+        member = self.roster.best_spare(preference)
         if member is not None:
             return member, []
-        return self.start(rank)
+        return self.start(rank, self._where_to_start(at, home))
 
-    def start(self, rank: Rank | None, first: bool = False) -> tuple[Member, list[Command]]:
-        member = self.roster.new_spare()
+    def _where_to_start(self, at: float, home: HostId | None) -> HostId:
+        """A world that starts over may start processes anywhere, also where no spares are wanted."""
+        well = [host for host in self.hosts.present() if self.hosts.usable(host.id, at)]
+        anybody = self._willing(at) or well or list(self.hosts.by_id.values())
+        return min(anybody, key=lambda host: (not self._room(host), host.id != home, host.ranks > 0, host.place)).id
+
+    def start(self, rank: Rank | None, host: HostId, first: bool = False) -> tuple[Member, list[Command]]:
+        member = self.roster.new_spare(host)
         if not first:
             self.replacements += 1
-        return member, [StartMember(member=member.id, rank=rank)]
+        return member, [StartMember(member=member.id, rank=rank, host=host)]
+
+    # -- filling up ---------------------------------------------------------------------------------------------------
+
+    def is_low(self, at: float) -> bool:
+        return any(self._missing(host) for host in self.hosts.present() if self.hosts.usable(host.id, at))
+
+    def next_chance(self, at: float) -> float | None:
+        """When the first host that lacks spares is free of suspicion."""
+        lacking = (host for host in self.hosts.present() if host.suspect_until > at and self._missing(host))
+        return min((host.suspect_until for host in lacking), default=None)
+
+    def _missing(self, host: Host) -> int:
+        """Where there are several hosts a rank that has moved leaves room for a spare."""
+        if len(self.hosts.by_id) > 1:
+            return self._room(host)
+        return max(0, host.spares - self.roster.spares_on.get(host.id, 0))
 
     def refill(self, at: float, generation: Generation, reason: str = "", first: bool = False) -> list[Command]:
-        """Bring the pool back to its size, or say once why not."""
+        """Bring the pool of every host back to its size, or say once why not."""
         commands: list[Command] = []
-        while self.roster.spare_count < self.policy.spares:
-            no_way = None if first else self.cannot_start()
-            if no_way is not None:
-                if not self.complained:
-                    self.complained = True
+        for host in self.hosts.present():
+            for _ in range(self._missing(host)):
+                if not first and not self.hosts.usable(host.id, at):
+                    break  # later: when it has spoken, or when the suspicion is over
+                no_way = None if first else self._no_refill(host, at)
+                if no_way is not None:
+                    commands += self._complain(at, generation, no_way)
+                    break
+                member, start = self.start(None, host.id, first)
+                if not first:
+                    why = reason or "the pool is below its size"
                     commands.append(
-                        RecordDecision(at=at, generation=generation, kind=DecisionKind.NO_REFILL, reason=no_way)
+                        RecordDecision(
+                            at=at, generation=generation, kind=DecisionKind.REFILL, member=member.id, reason=why
+                        )
                     )
-                break
-            member, start = self.start(None, first)
-            if not first:
-                commands.append(
-                    RecordDecision(
-                        at=at,
-                        generation=generation,
-                        kind=DecisionKind.REFILL,
-                        member=member.id,
-                        reason=reason or "the pool is below its size",
-                    )
-                )
-            commands += start
+                commands += start
         return commands
+
+    def _no_refill(self, host: Host, at: float) -> str | None:
+        if self.replacements >= self.policy.max_replacements:
+            return self.cannot_start(at)
+        return self._cannot_start_on(host, at)
+
+    def _complain(self, at: float, generation: Generation, why: str) -> list[Command]:
+        if self.complained:
+            return []
+        self.complained = True
+        return [RecordDecision(at=at, generation=generation, kind=DecisionKind.NO_REFILL, reason=why)]

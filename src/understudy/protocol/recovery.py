@@ -4,15 +4,13 @@ Knows what is awaited from whom in the current generation. Called only by `job`.
 answered is said again on a tick, and every answer may come twice.
 """
 
-import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
+from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
 from understudy.protocol.commands import (
     AbandonGeneration,
-    AssignRank,
     Command,
     DecisionKind,
     KillMember,
@@ -22,24 +20,22 @@ from understudy.protocol.commands import (
 )
 from understudy.protocol.commit import Action, action_for, judge
 from understudy.protocol.donors import NoDonor, choose_donors, named, without_twin
+from understudy.protocol.hosts import THIS_HOST, Hosts
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
 from understudy.protocol.positions import Position
 from understudy.protocol.roster import Member, Roster, Standing
+from understudy.protocol.stages import Stage
+from understudy.protocol.telling import assign, catch_up, say_again
 
-
-class Stage(enum.Enum):
-    FOUNDING = "founding"  # a new world on its way to its first commit
-    TRAINING = "training"
-    STOPPING = "stopping"  # the generation was abandoned; positions and joiners are awaited
-    FORMING = "forming"  # the verdict is out; regroup and transfer are under way
-    STOPPED = "stopped"
+_TOGETHER = 2.0  # seconds
 
 
 @dataclass(slots=True)
 class Recovery:
     policy: Policy
     roster: Roster
+    hosts: Hosts
     stage: Stage = Stage.FOUNDING
     generation: Generation = Generation(0)
     founded_in: Generation = Generation(0)
@@ -48,20 +44,24 @@ class Recovery:
     established: bool = False  # somebody has its first step behind it
     start_overs: int = 0
     attempts: int = 0
+    attempted_at: float | None = None
     awaited: set[MemberId] = field(default_factory=set)
     joining: set[MemberId] = field(default_factory=set)
     positions: dict[Rank, Position] = field(default_factory=dict)
     twin_keys: dict[Rank, str] = field(default_factory=dict)
     holdings: dict[str, frozenset[int]] = field(default_factory=dict)  # by twin key
+    homes: dict[Rank, tuple[HostId, int]] = field(default_factory=dict)  # host and slot of its last holder
+    store: HostId = THIS_HOST  # whose c10d store is used in this generation
     plan: ResumeAt | None = None
     deadline: float | None = None
     resend_at: float | None = None
     killed: set[MemberId] = field(default_factory=set)
 
-    def copy(self, roster: Roster) -> "Recovery":
+    def copy(self, roster: Roster, hosts: Hosts) -> "Recovery":
         return Recovery(
             self.policy,
             roster,
+            hosts,
             self.stage,
             self.generation,
             self.founded_in,
@@ -70,11 +70,14 @@ class Recovery:
             self.established,
             self.start_overs,
             self.attempts,
+            self.attempted_at,
             set(self.awaited),
             set(self.joining),
             dict(self.positions),
             dict(self.twin_keys),
             dict(self.holdings),
+            dict(self.homes),
+            self.store,
             self.plan,
             self.deadline,
             self.resend_at,
@@ -87,36 +90,42 @@ class Recovery:
         """Man every rank anew. The very first generation is founded like every later start over."""
         first = self.generation == 0
         self.start_overs += 0 if first else 1
-        self._next_generation(reason)
+        self._next_generation(at, reason)
         self.founded_in = self.generation
         self.stage, self.established = Stage.FOUNDING, False
         self.twin_keys.clear()
         self.holdings.clear()
         starts: list[Command] = []
         assigns: list[Command] = []
+        first_homes = [host.id for host in self.hosts.founders() for _ in range(host.ranks)] if first else []
         for number in range(self.policy.world_size):
             rank = Rank(number)
-            member, start = pool.start(rank, first=True) if first else pool.take(rank)
+            if first:
+                member, start = pool.start(rank, first_homes[number], first=True)
+            else:
+                member, start = pool.take(rank, at, self._home(rank), stay=True)
             starts += start
-            self.roster.seat(member, rank, Standing.ACTIVE, self.generation, at)
-            assigns += self._assign(member)
+            self._seat(member, rank, Standing.ACTIVE, at)
+            assigns += assign(self, member)
         kind = DecisionKind.START if first else DecisionKind.START_OVER
         return [self._decision(at, kind, reason), self.record(), *starts, *assigns]
 
     def on_connected(self, member: Member) -> list[Command]:
         member.connected = True
-        return [*self._assign(member), *self._catch_up((member,))]
+        return [*assign(self, member), *catch_up(self, (member,))]
 
     def on_established(self, at: float, member: Member, twin_key: str, holdings: tuple[int, ...]) -> list[Command]:
         """True for good, even if a newer generation is open by now."""
         known_before = len(self.twin_keys)
         if member.rank is not None:
             self._learn(member.rank, twin_key, holdings)
+        news = not self.established
         self.established = True
         if self.stage is Stage.FOUNDING:
             self.stage = Stage.TRAINING
         all_known = known_before < len(self.twin_keys) == self.policy.world_size
-        return self._warn_of_ranks_without_twin(at) if all_known else []
+        warnings = self._warn_of_ranks_without_twin(at) if all_known else []
+        return [self.record(), *warnings] if news else warnings  # whoever takes over must not start over
 
     def _warn_of_ranks_without_twin(self, at: float) -> list[Command]:
         alone = without_twin(self.twin_keys, self.holdings)
@@ -160,9 +169,9 @@ class Recovery:
     ) -> list[Command]:
         """Abandon the current generation. Its vacant ranks are manned at once, unless the world is so young that it
         will probably start over."""
-        self._next_generation(reason)
+        self._next_generation(at, reason)
         self.stage = Stage.STOPPING
-        self.attempts += 1
+        self._count_attempt(at)
         told: list[MemberId] = []
         for seated in self.roster.seated():
             if seated.standing is Standing.JOINING:
@@ -183,18 +192,45 @@ class Recovery:
             *manned,
         ]
 
+    def _count_attempt(self, at: float) -> None:
+        """Many members may be lost together, and each loss is told by itself: together they are one attempt."""
+        if self.attempted_at is None or at >= self.attempted_at + _TOGETHER:
+            self.attempted_at = at
+            self.attempts += 1
+
     def man_vacancies(self, at: float, pool: SparePool) -> list[Command]:
-        """Give every vacant rank to a spare (or to a process that is started for it)."""
+        """Give every vacant rank to a spare (or to a process that is started for it), as far as there are any now."""
+        self.store = self._choose_store(at)
         commands: list[Command] = []
         for vacant in self.vacancies():
-            joiner, start = pool.take(vacant)
-            self.roster.seat(joiner, vacant, Standing.JOINING, self.generation, at)
+            if not pool.can_take(at):
+                break
+            joiner, start = pool.take(vacant, at, self._home(vacant))
+            self._seat(joiner, vacant, Standing.JOINING, at)
             self.joining.add(joiner.id)
-            commands += [*start, *self._assign(joiner)]
+            commands += [*start, *assign(self, joiner)]
         return commands
 
-    def _next_generation(self, reason: str) -> None:
+    def _home(self, rank: Rank) -> HostId | None:
+        return self.homes[rank][0] if rank in self.homes else None
+
+    def _seat(self, member: Member, rank: Rank, standing: Standing, at: float) -> None:
+        host, slot = self.homes.get(rank, (None, 0))
+        wanted = slot if host == member.host else None
+        self.roster.seat(member, rank, standing, self.generation, at, wanted)
+        self.homes[rank] = (member.host, member.slot)
+
+    def _choose_store(self, at: float) -> HostId:
+        """The store stays where it is as long as that host is well. It holds nothing that a recovery does not set
+        again."""
+        if self.hosts.usable(self.store, at):
+            return self.store
+        well = [host for host in self.hosts.present() if self.hosts.usable(host.id, at)]
+        return min(well, key=lambda host: (host.place, host.id)).id if well else self.store
+
+    def _next_generation(self, at: float, reason: str) -> None:
         self.generation = Generation(self.generation + 1)
+        self.store = self._choose_store(at)
         self.reason = reason
         self.awaited.clear()
         self.joining.clear()
@@ -263,11 +299,13 @@ class Recovery:
         if isinstance(donors, NoDonor):
             return f"{self.reason}; no swap: {donors.reason}"
         members = self.roster.seated()
+        self.store = self._choose_store(at)  # its host may have been lost since the generation was opened
         self.plan = ResumeAt(
             generation=self.generation,
             step=verdict.step,
             members=tuple(member.id for member in members),
             donors=self._in_turn(donors),
+            store=self.store,
             reason=verdict.reason,
         )
         self.stage = Stage.FORMING
@@ -290,9 +328,10 @@ class Recovery:
             return []
         assert self.plan is not None
         self.stage = Stage.TRAINING
-        self.attempts = 0
+        self.attempts, self.attempted_at = 0, None
         self.deadline = self.resend_at = None
-        return [self._decision(event.at, DecisionKind.RESUMED, self.reason, step=self.plan.step)]
+        resumed = self._decision(event.at, DecisionKind.RESUMED, self.reason, step=self.plan.step)
+        return [self.record(), resumed]  # whoever takes over from us must know that nothing is under way
 
     # -- time -------------------------------------------------------------------------------------------------------
 
@@ -315,14 +354,15 @@ class Recovery:
             commands += self._kill_the_silent(at)
         if self.resend_at is not None and at >= self.resend_at:
             self.resend_at = at + self.policy.resend_every
-            commands += self._say_again()
+            commands += say_again(self)
         return commands
 
     def _kill_the_silent(self, at: float) -> list[Command]:
         silent: list[Member] = []
         if self.deadline is not None and at >= self.deadline:
             self.deadline = None
-            silent += [self.roster.members[id_] for id_ in sorted(self.awaited)]
+            awaited = [self.roster.members[id_] for id_ in sorted(self.awaited)]
+            silent += [member for member in awaited if member.host not in self.hosts.silent]
         slow = [self.roster.members[id_] for id_ in sorted(self.joining) if at >= self._preparation_deadline(id_)]
         commands = self.kill(at, silent, "it did not report its position in time: it hangs")
         limit = f"it was not prepared within {self.policy.preparation_limit:g} s (--preparation-limit)"
@@ -344,46 +384,7 @@ class Recovery:
     def _preparation_deadline(self, member: MemberId) -> float:
         return self.roster.members[member].assigned_at + self.policy.preparation_limit
 
-    def _say_again(self) -> list[Command]:
-        if self.stage is Stage.FORMING and self.plan is not None:
-            awaited = [self.roster.members[id_] for id_ in sorted(self.awaited)]
-            return [*self._catch_up(m for m in awaited if m.standing is Standing.PREPARED), self.plan]
-        if self.stage is not Stage.STOPPING:
-            return []
-        silent = tuple(id_ for id_ in sorted(self.awaited) if self.roster.members[id_].connected)
-        commands: list[Command] = []
-        if silent:
-            commands.append(AbandonGeneration(generation=self.generation, members=silent, reason=self.reason))
-        for id_ in sorted(self.joining):
-            commands += self._assign(self.roster.members[id_])
-        return commands + self._catch_up(self.roster.members[id_] for id_ in sorted(self.joining))
-
     # -- small change -------------------------------------------------------------------------------------------------
-
-    def _assign(self, member: Member) -> list[Command]:
-        """Tell a member its rank, once it can be told."""
-        if member.rank is None or not member.connected:
-            return []
-        return [
-            AssignRank(
-                member=member.id,
-                rank=member.rank,
-                generation=member.assigned_in,
-                founded_in=self.founded_in,
-                founding=member.assigned_in == self.founded_in,
-            )
-        ]
-
-    def _catch_up(self, members: Iterable[Member]) -> list[Command]:
-        """Tell members that got their rank in an older generation which one it is now: they may not have heard."""
-        late = tuple(
-            member.id
-            for member in members
-            if member.connected and member.rank is not None and member.assigned_in < self.generation
-        )
-        if not late or self.stage not in (Stage.STOPPING, Stage.FORMING):
-            return []
-        return [AbandonGeneration(generation=self.generation, members=late, reason=self.reason)]
 
     def record(self) -> RecordGeneration:
         return RecordGeneration(

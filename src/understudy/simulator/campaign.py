@@ -2,10 +2,11 @@
 use several cores gives each a range."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from understudy.simulator.invariants import Violation
-from understudy.simulator.scenarios import play
+from understudy.simulator.scenarios import Report, play
 
 
 @dataclass(slots=True)
@@ -28,13 +29,13 @@ class Tally:
         self.violations += other.violations
 
 
-def play_range(seeds: range) -> Tally:
+def play_range(seeds: range, game: Callable[[int], Report] = play) -> Tally:
     """Play these seeds. A violation does not end the campaign; its story is kept."""
     tally = Tally()
     for seed in seeds:
         tally.runs += 1
         try:
-            report = play(seed)
+            report = game(seed)
         except Violation as violation:
             tally.violations.append((seed, str(violation)))
             continue

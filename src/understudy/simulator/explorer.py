@@ -33,7 +33,7 @@ from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import AssignRank, Command
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
-from understudy.protocol.recovery import Stage
+from understudy.protocol.stages import Stage
 from understudy.simulator.invariants import Violation
 from understudy.simulator.member import Place, SimulatedMember
 from understudy.simulator.reasons import kind_of_stop, why_stop_is_wrong

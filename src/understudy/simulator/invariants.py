@@ -96,6 +96,8 @@ class Invariants:
 
     def _on_verdict(self, command: ResumeAt) -> None:
         generation, step = self.verdict
+        if command.generation < generation:
+            return  # of a coordinator that was deposed: everybody has heard of the newer generation
         if generation == command.generation and step != command.step:
             raise Violation(f"3: generation {generation} was to resume at step {step} and now at {command.step}")
         if generation != command.generation and self._would_lose(command.step):
@@ -118,7 +120,7 @@ class Invariants:
         self.ended.clear()
 
     def _living(self) -> Iterator[SimulatedMember]:
-        return (member for member in self.members.values() if member.alive)
+        return (member for member in self.members.values() if member.alive and not member.forsaken)
 
     def _on_success(self) -> None:
         whole = tuple(range(self.script.steps))
@@ -139,12 +141,13 @@ class Invariants:
 
     def on_applied(self, member: SimulatedMember) -> None:
         self._check_state(member)
-        if member.acting < self.verdict[0]:
+        if member.acting < self.verdict[0] and not member.forsaken:
             raise Violation(f"4: {member.id} applies a step for the old generation {member.acting}")
 
     def on_committed(self, member: SimulatedMember) -> None:
         assert member.state is not None
-        self.committed = max(self.committed, len(member.state))
+        if not member.forsaken:
+            self.committed = max(self.committed, len(member.state))
 
     def on_resumed(self, member: SimulatedMember) -> None:
         self._check_state(member)

@@ -93,6 +93,7 @@ class SimulatedMember:
     target: int = -1  # the step at which it resumes
     meeting: Meeting | None = None
     hung: bool = False
+    forsaken: bool = False  # its host was given up; nobody listens to it any more
     ticket: int = 0  # changes with every new place
 
     @property

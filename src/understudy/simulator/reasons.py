@@ -16,6 +16,11 @@ KINDS: dict[str, str] = {
     "had already ended its script": "lost after release",
     "--spares 0": "no spares allowed",
     "died before they were warm": "host not healthy",
+    "while the scripts came to their end": "lost after release",
+    "is under suspicion": "no usable host",
+    "no host is there": "no usable host",
+    "is full, and so is every other one": "no usable host",
+    "there is no room for": "no usable host",
 }
 """What a stop may say, and the short name under which it is counted. Anything else breaks the promise to go on."""
 
@@ -44,7 +49,7 @@ def why_stop_is_wrong(stop: StopJob, world: "World") -> str | None:
 
 
 def _holds_state(member: SimulatedMember) -> bool:
-    return member.alive and not member.hung and member.state is not None
+    return member.alive and not member.hung and not member.forsaken and member.state is not None
 
 
 def _every_shard_has_a_holder(world: "World") -> bool:

@@ -61,21 +61,28 @@ def draw_scenario(seed: int) -> Scenario:
     return Scenario(seed=seed, script=script, policy=policy, weather=weather, faults=faults)
 
 
-def play(seed: int) -> Report:
-    """Run one seed. A violation carries the seed, the scenario and the story."""
-    scenario = draw_scenario(seed)
-    simulation = Simulation(
+def simulation_of(scenario: Scenario) -> Simulation:
+    return Simulation(
         scenario.script,
         scenario.policy,
-        chance=Random(f"run {seed}"),
+        chance=Random(f"run {scenario.seed}"),
         faults=scenario.faults,
         weather=scenario.weather,
     )
+
+
+def play(seed: int) -> Report:
+    """Run one seed. A violation carries the seed, the scenario and the story."""
+    scenario = draw_scenario(seed)
+    return run_to_the_end(seed, simulation_of(scenario), f"understudy.simulator.scenarios.play({seed})", scenario)
+
+
+def run_to_the_end(seed: int, simulation: Simulation, call: str, scenario: object) -> Report:
     try:
         simulation.run()
     except Violation as violation:
         raise Violation(
-            f"{violation}\nseed {seed} (repeat with understudy.simulator.scenarios.play({seed})): {scenario}\n"
+            f"{violation}\nseed {seed} (repeat with {call}): {scenario}\n"
             f"the last events and commands:\n{simulation.tell_story()}"
         ) from violation
     assert simulation.outcome is not None

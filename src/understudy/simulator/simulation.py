@@ -16,7 +16,7 @@ from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import AbandonGeneration, Command
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
-from understudy.protocol.recovery import Stage
+from understudy.protocol.stages import Stage
 from understudy.simulator.faults import AT_ONCE, NAMES, Fault, FaultKind, Moment
 from understudy.simulator.invariants import Violation
 from understudy.simulator.member import MEETING_PLACES, Meeting, Place, SimulatedMember
@@ -92,8 +92,8 @@ class Simulation(World):
 
     def run(self) -> None:
         """Play until the job has stopped. Raises `Violation` if an invariant breaks."""
-        self._tell_machine(ev.JobStarted(at=0.0))
-        self._later(self.policy.stall_deadline(0.0), self._look_for_stall)
+        self._begin()
+        self.later(self.policy.stall_deadline(0.0), self._look_for_stall)
         while self.outcome is None:
             if not self._queue:
                 raise Violation(f"7: nothing can happen any more in stage {self.machine.stage.value}")
@@ -106,7 +106,10 @@ class Simulation(World):
         if wrong is not None:
             raise Violation(f"7: {wrong}")
 
-    def _later(self, delay: float, action: Callable[..., None], *arguments: object) -> None:
+    def _begin(self) -> None:
+        self.tell_machine(ev.JobStarted(at=0.0))
+
+    def later(self, delay: float, action: Callable[..., None], *arguments: object) -> None:
         self._at(self._now + delay, action, *arguments)
 
     def _at(self, at: float, action: Callable[..., None], *arguments: object) -> None:
@@ -115,11 +118,14 @@ class Simulation(World):
 
     # -- the machine --------------------------------------------------------------------------------------------------
 
-    def _tell_machine(self, event: ev.Event) -> None:
+    def tell_machine(self, event: ev.Event) -> None:
         stage = self.machine.stage
         self.handle(event)
         if self.machine.stage is not stage:
             self._progress_at = self._now
+        self._plan_tick()
+
+    def _plan_tick(self) -> None:
         deadline = self.machine.next_deadline()
         if deadline is not None and (self._tick_at is None or deadline < self._tick_at):
             self._tick_at = max(deadline, self._now)
@@ -128,7 +134,7 @@ class Simulation(World):
     def _tick(self, planned: float) -> None:
         if self._tick_at == planned:
             self._tick_at = None
-            self._tell_machine(ev.Tick(at=self._now))
+            self.tell_machine(ev.Tick(at=self._now))
 
     def _look_for_stall(self) -> None:
         deadline = self.policy.stall_deadline(0.0)
@@ -138,7 +144,7 @@ class Simulation(World):
             visible = hung if self.chance.random() < 0.5 else ()
             event = ev.ProgressStalled(at=self._now, evidence=f"no rank moved for {deadline:g} s", stopped=visible)
             self._progress_at = self._now
-            self._tell_machine(event)
+            self.tell_machine(event)
         self._at(max(self._progress_at, self._now - deadline / 2) + deadline, self._look_for_stall)
 
     # -- messages -----------------------------------------------------------------------------------------------------
@@ -149,7 +155,7 @@ class Simulation(World):
             self._at(at, self._receive, event)
 
     def _receive(self, event: ev.Event) -> None:
-        self._tell_machine(event)
+        self.tell_machine(event)
 
     def transmit(self, member: SimulatedMember, command: Command) -> None:
         at = self.network.arrival(self._now, member.id, command, upward=False)
@@ -175,7 +181,7 @@ class Simulation(World):
 
     def on_gone(self, member: SimulatedMember, cause: Cause) -> None:
         delay = self.chance.uniform(0.001, 0.1)
-        self._later(delay, lambda: self._tell_machine(ev.MemberLost(at=self._now, member=member.id, cause=cause)))
+        self.later(delay, lambda: self.tell_machine(ev.MemberLost(at=self._now, member=member.id, cause=cause)))
 
     def _move(self, member: SimulatedMember, ticket: int) -> None:
         if member.ticket != ticket or member.hung or not member.can_move(self):
@@ -205,7 +211,7 @@ class Simulation(World):
         duration = DURATIONS.get(member.place)
         if duration is not None:
             low, high = duration
-            self._later(low + (high - low) * self.chance.random(), self._move, member, member.ticket)
+            self.later(low + (high - low) * self.chance.random(), self._move, member, member.ticket)
 
     def arrive(self, member: SimulatedMember, meeting: Meeting) -> None:
         super().arrive(member, meeting)
@@ -227,7 +233,7 @@ class Simulation(World):
                     self._hit(fault, member, member.ticket)
                 else:
                     stay = DURATIONS.get(member.place, (0.01, 0.01))[0] or WAIT_AT_MEETING
-                    self._later(self.chance.random() * stay, self._hit, fault, member, member.ticket)
+                    self.later(self.chance.random() * stay, self._hit, fault, member, member.ticket)
                 return
 
     def _hit(self, fault: Fault, member: SimulatedMember, ticket: int) -> None:

@@ -140,7 +140,7 @@ def _event(event: ev.Event) -> Snapshot:
 def _command(command: Command) -> Snapshot:
     match command:
         case AssignRank():
-            return ("assign", command.rank, command.generation, command.founding)
+            return ("assign", command.rank, command.slot, command.generation, command.founding)
         case AbandonGeneration():
             return ("abandon", command.generation)
         case ResumeAt():

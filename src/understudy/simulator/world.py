@@ -78,6 +78,9 @@ class World(ABC):
             raise
         except Exception as error:
             raise Violation(f"the machine failed on {event!r}: {error!r}") from error
+        self.obey(commands, heard_of_commit)
+
+    def obey(self, commands: tuple[Command, ...], heard_of_commit: bool) -> None:
         self.story.extend(commands)
         self.invariants.check_commands(commands, heard_of_commit)
         for command in commands:
@@ -94,9 +97,7 @@ class World(ABC):
             case AbandonGeneration() | ResumeAt() | ReleaseMembers():
                 self._tell(command.members, command)
             case KillMember():
-                member = self.own(command.member)
-                kind = CauseKind.HANG if command.hang else CauseKind.DISMISSED
-                self.end(member, Cause(kind=kind, detail=command.reason, exit_code=-9))
+                self.kill_for(self.own(command.member), command)
             case StopJob():
                 self.outcome = command
 
@@ -105,6 +106,10 @@ class World(ABC):
             member = self.members.get(id_)
             if member is not None and member.alive:
                 self.transmit(member, command)
+
+    def kill_for(self, member: SimulatedMember, command: KillMember) -> None:
+        kind = CauseKind.HANG if command.hang else CauseKind.DISMISSED
+        self.end(member, Cause(kind=kind, detail=command.reason, exit_code=-9))
 
     def end(self, member: SimulatedMember, cause: Cause) -> None:
         """A process is no more. What it sent may still arrive."""

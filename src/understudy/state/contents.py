@@ -32,9 +32,9 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     landmark: bytes
     landmark_address: int
 
-    def reader(self) -> Reader | None:
+    def reader(self, host: str) -> Reader | None:
         """A way into the donor's memory, if this host and this system have one."""
-        if not self.host or self.host != host_identity():
+        if not self.host or self.host != host_identity(host):
             return None
         reader = Reader(self.pid)
         return reader if reader.works(self.landmark_address, self.landmark) else None
@@ -46,7 +46,7 @@ def _address(tensor: torch.Tensor) -> int:
     return tensor.data_ptr() if tensor.device.type == "cpu" and tensor.is_contiguous() else 0
 
 
-def contents_of(inventory: Inventory, units: Mapping[str, int], landmark: Landmark) -> Contents:
+def contents_of(inventory: Inventory, units: Mapping[str, int], landmark: Landmark, host: str) -> Contents:
     lines = [
         Line(path, units.get(path, 0), str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), _address(tensor))
         for path, tensor in inventory.tensors.items()
@@ -55,7 +55,7 @@ def contents_of(inventory: Inventory, units: Mapping[str, int], landmark: Landma
     return Contents(
         lines=lines,
         plain=inventory.plain,
-        host=host_identity() if readable else "",
+        host=host_identity(host) if readable else "",
         pid=os.getpid(),
         landmark=landmark.content,
         landmark_address=landmark.address,

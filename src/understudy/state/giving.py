@@ -39,10 +39,10 @@ Word = Request | Content | Damaged
 class Outgoing:
     """What a donor will send. Taking digests is the slow part; a donor can do it while it waits for its receiver."""
 
-    def __init__(self, protected: Protected, units: Mapping[str, int] | None = None) -> None:
+    def __init__(self, protected: Protected, units: Mapping[str, int] | None = None, host: str = "") -> None:
         self.inventory = protected.inventory()
         self.landmark = Landmark()
-        self._units = units or {}
+        self._units, self._host = units or {}, host
         self._digests: dict[Part, bytes] = {}
 
     def take_digests(self) -> None:
@@ -64,7 +64,7 @@ class Outgoing:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def give_to(self, mail: Mail, receiver: int) -> None:
-        contents = contents_of(self.inventory, self._units, self.landmark)
+        contents = contents_of(self.inventory, self._units, self.landmark, self._host)
         mail.post_text(msgspec.msgpack.encode(contents), receiver)
         while True:
             match msgspec.msgpack.decode(mail.receive_text(receiver), type=Word):

@@ -18,11 +18,12 @@ class _Piece(ctypes.Structure):
     _fields_ = (("address", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
-def host_identity() -> str:
-    """Equal for two processes exactly when a process number means the same process to both."""
+def host_identity(name: str) -> str:
+    """Equal for two processes exactly when a process number means the same process to both, and both count as one host
+    (`name`: as the agent calls it)."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+        return f"{name}/{boot}/{os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return ""  # equal to nobody's
 

@@ -86,10 +86,11 @@ class Taking:
         protected: Protected,
         donors: Sequence[int],
         wanted: Collection[int] | None = None,
+        host: str = "",
         read_memory: bool = True,
     ) -> None:
         self._mail, self._protected, self._donors = mail, protected, donors
-        self._wanted, self._read_memory = wanted, read_memory
+        self._wanted, self._host, self._read_memory = wanted, host, read_memory
         self._own = protected.inventory().tensors
         self._tensors: dict[str, torch.Tensor] = {}
         self._holders: dict[str, tuple[int, ...]] = {}
@@ -135,7 +136,7 @@ class Taking:
 
     def _plan_landing(self, tables: dict[int, Contents]) -> None:
         for donor, table in tables.items():
-            reader = table.reader() if self._read_memory else None
+            reader = table.reader(self._host) if self._read_memory else None
             if reader is not None:
                 self._readers[donor] = reader
             for line in table.lines:

@@ -1,6 +1,7 @@
 """What a rank leaves to whoever will replace it: kept when its world is established, and true for as long as it lives.
 
-The file lies beside the progress pages and outlives the process.
+All of it lies in a file beside the progress pages, which outlives the process. Where there are other hosts a part of it
+goes to the coordinator as well, and outlives the host.
 """
 
 import os
@@ -8,7 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from understudy.groups.prompter import Script
+from understudy.groups.prompter import Line, Script
+
+_TRAVELS = 64 * 1024
+"""Bytes of a script that go to the coordinator, which has one of every rank."""
 
 
 class Bequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +23,39 @@ class Bequest(msgspec.Struct, frozen=True, kw_only=True):
     holdings: dict[str, int] = {}
     twin_key: str | None = None
 
+    def encode(self) -> bytes:
+        return msgspec.msgpack.encode(self)
+
+    @staticmethod
+    def decode(content: bytes) -> "Bequest":
+        """Empty when there is none: the rank was lost before its world was established."""
+        return msgspec.msgpack.decode(content, type=Bequest) if content else Bequest()
+
+    def for_elsewhere(self) -> "Bequest":
+        """Without the longest messages: what steers a setup is short."""
+        return msgspec.structs.replace(self, script=shorten(self.script, _TRAVELS))
+
+
+def shorten(script: Script, most: int) -> Script:
+    """The same script, with messages of `most` bytes in all. The longest are left out first."""
+    lengths = sorted(
+        len(part) for lines in script.values() for line in lines for part in line.heard if part is not None
+    )
+    too_long = None
+    for length in lengths:
+        most -= length
+        if most < 0:
+            too_long = length
+            break
+    if too_long is None:
+        return script
+
+    def shorter(line: Line) -> Line:
+        kept = [part if part is not None and len(part) < too_long else None for part in line.heard]
+        return Line(line.operation, kept)
+
+    return {group: [shorter(line) for line in lines] for group, lines in script.items()}
+
 
 class BequestFile:
     """Of one rank of one world. A world that starts over has files of its own."""
@@ -28,12 +65,12 @@ class BequestFile:
 
     def write(self, bequest: Bequest) -> None:
         unfinished = self._path.with_suffix(f".{os.getpid()}")
-        unfinished.write_bytes(msgspec.msgpack.encode(bequest))
+        unfinished.write_bytes(bequest.encode())
         unfinished.replace(self._path)
 
     def read(self) -> Bequest:
-        """Empty when there is none: the rank was lost before its world was established."""
+        """Empty when the rank never was on this host, or was lost before its world was established."""
         try:
-            return msgspec.msgpack.decode(self._path.read_bytes(), type=Bequest)
+            return Bequest.decode(self._path.read_bytes())
         except FileNotFoundError:
             return Bequest()

@@ -299,8 +299,14 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
     control = ControlLine(settings.socket, settings.member, settings.token)
     assignment = control.await_assignment(_SPARE_PATIENCE) or _wait_as_spare(control, progress)
     progress.show(assignment.generation, -1, Place.SETUP)
+    store_host, store_port = _store_of(assignment, settings)
     publish_rank(
-        assignment.rank, assignment.local_rank, assignment.world_size, settings.store_host, settings.store_port
+        assignment.rank,
+        assignment.local_rank,
+        assignment.world_size,
+        assignment.local_world_size,
+        store_host,
+        store_port,
     )
     device = _device(assignment.local_rank)
     joiner = not assignment.founding
@@ -310,9 +316,7 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
         rank=Rank(assignment.rank),
         size=assignment.world_size,
         founded_in=Generation(assignment.founded_in),
-        store=InterruptibleStore(
-            settings.store_host, settings.store_port, lambda: bool(holder) and holder[0].interrupted, timeout
-        ),
+        store=InterruptibleStore(store_host, store_port, lambda: bool(holder) and holder[0].interrupted, timeout),
         abandoned=lambda: bool(holder) and holder[0].interrupted,
         timeout=timeout,
         device=device,
@@ -321,15 +325,15 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
     ledger = StepLedger(
         settings.run_dir, settings.member, assignment.rank, assignment.world_size, settings.digest_every
     )
-    fences = Fences(scratch, assignment.rank, assignment.world_size)
-    bequest = BequestFile(scratch, assignment.founded_in, assignment.rank)
+    fences = Fences(scratch, assignment.rank, assignment.world_size, one_host=not settings.host)
     own_state = OwnState(Keepsakes(scratch, assignment.founded_in, assignment.rank), tracked, joiner)
     member = Member(
         control=control,
         world=world,
         fences=fences,
         own_state=own_state,
-        bequest=bequest,
+        bequest=BequestFile(scratch, assignment.founded_in, assignment.rank),
+        host=settings.host,
         progress=progress,
         ledger=ledger,
         joiner=joiner,
@@ -350,6 +354,13 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
         device=device,
         member=member,
     )
+
+
+def _store_of(assignment: messages.Assign, settings: WorkerSettings) -> tuple[str, int]:
+    if not assignment.store:
+        return settings.store_host, settings.store_port
+    host, _, port = assignment.store.rpartition(":")
+    return host, int(port)
 
 
 def _report_uncaught_errors(member: Member) -> None:

@@ -59,6 +59,7 @@ class Member:
         fences: Fences,
         own_state: OwnState,
         bequest: BequestFile,
+        host: str,
         progress: ProgressWriter,
         ledger: StepLedger,
         joiner: bool,
@@ -66,7 +67,7 @@ class Member:
         assignment = control.assignment
         assert assignment is not None
         self.control, self.world, self.ledger, self._progress = control, world, ledger, progress
-        self.fences, self.own_state, self._bequest = fences, own_state, bequest
+        self.fences, self.own_state, self._bequest, self._host = fences, own_state, bequest, host
         self.joiner = joiner
         self.protected = Protected()
         self.engines = Engines(())
@@ -129,6 +130,7 @@ class Member:
         still = self._stillness.reached() and not self.world.connections.unsent()
         if still or time.monotonic() - self._interrupted_at > _LONGEST_UNREST:
             self.world.connections.break_all()
+            self.world.store.interrupt()
 
     def _answer_from_setup(self, generation: Generation) -> messages.Message | None:
         """Before its first step a founding member cannot be saved, and its main thread need not be asked."""
@@ -157,13 +159,19 @@ class Member:
         self.established = True  # not earlier: a rank that has shown no key left nothing for a replacement
         self.control.send(
             messages.Established(
-                generation=self.generation, twin_key=self._twin_key, holdings=tuple(self._holdings.values())
+                generation=self.generation,
+                twin_key=self._twin_key,
+                holdings=tuple(self._holdings.values()),
+                bequest=self._bequest.read().for_elsewhere().encode() if self._host else b"",
             )
         )
 
     def inherit(self) -> Script:
         """A joiner is the twin of whoever was the twin of its predecessor. Returns what that was told in its setup."""
+        assert self.control.assignment is not None
         bequest = self._bequest.read()
+        if bequest.twin_key is None:  # the rank was on another host
+            bequest = Bequest.decode(self.control.assignment.bequest)
         if bequest.twin_key is None:
             raise TransferError(f"rank {self.world.rank} left nothing behind for its replacement")
         self._twin_key, self._holdings = bequest.twin_key, bequest.holdings
@@ -263,6 +271,7 @@ class Member:
         try:
             with _timed(timings, "regroup"):
                 self.phase("regroup")
+                self.world.store.move(plan.store)
                 self.world.regroup(self.generation)
                 self.engines.reset()
                 self._show_twin_key()  # the store may be a new one
@@ -285,7 +294,7 @@ class Member:
         for receiver, donors in plan.donors.items():
             if receiver == self.world.rank:
                 wanted = frozenset(self._holdings.values())
-                received = Taking(self._mail, self.protected, donors, wanted).run(self._tear)
+                received = Taking(self._mail, self.protected, donors, wanted, self._host).run(self._tear)
                 self.holds = StepNumber(plan.step)
                 self.ledger.inherited(self.protected, self.generation, plan.step - 1)
             elif self.world.rank in donors:
@@ -308,7 +317,7 @@ class Member:
 
     def _make_outgoing(self) -> Outgoing:
         numbers = {path: self._holdings.get(unit, 0) for path, unit in self.protected.units().items()}
-        return Outgoing(self.protected, numbers)
+        return Outgoing(self.protected, numbers, self._host)
 
     # -- end ---------------------------------------------------------------------------------------------------------
 

@@ -25,11 +25,13 @@ class Parked(Message, frozen=True, kw_only=True):
 
 
 class Established(Message, frozen=True, kw_only=True):
-    """`holdings`: a number for every unit of state that this rank holds; whoever has that number has the same bytes."""
+    """`holdings`: a number for every unit of state that this rank holds; whoever has that number has the same bytes.
+    `bequest`: for whoever will replace this rank on another host; nobody between reads it."""
 
     generation: int
     twin_key: str
     holdings: tuple[int, ...]
+    bequest: bytes = b""
 
 
 class PositionReport(Message, frozen=True, kw_only=True):
@@ -113,12 +115,17 @@ FromWorker = (
 
 
 class Assign(Message, frozen=True, kw_only=True):
+    """`store`: host:port of the c10d store; empty: the one in the settings. `bequest`: of the rank's first holder."""
+
     generation: int
     founded_in: int
     founding: bool
     rank: int
     local_rank: int
+    local_world_size: int
     world_size: int
+    store: str = ""
+    bequest: bytes = b""
 
 
 class Abandon(Message, frozen=True, kw_only=True):
@@ -127,12 +134,14 @@ class Abandon(Message, frozen=True, kw_only=True):
 
 
 class Resume(Message, frozen=True, kw_only=True):
-    """All reach state `step`; `donors` maps each receiving rank, in turn, to the ranks that hold the same bytes."""
+    """All reach state `step`; `donors` maps each receiving rank, in turn, to the ranks that hold the same bytes.
+    `store`: host:port of the c10d store; empty: the one in the settings."""
 
     generation: int
     step: int
     donors: dict[int, list[int]]
     reason: str
+    store: str = ""
 
 
 class Release(Message, frozen=True, kw_only=True):

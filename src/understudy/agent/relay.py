@@ -1,0 +1,291 @@
+"""An agent's line to a coordinator elsewhere: sends what happens on this host, and carries out orders.
+
+While no coordinator can be reached training goes on untouched, and nothing is lost: the ends of processes are told
+again on every new connection, and so is the last thing that each living worker said of each kind. All of these may
+come twice. Orders of an older term than one that was obeyed are refused.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from understudy.errors import WireError
+from understudy.foundation.clock import Clock
+from understudy.foundation.ids import HostId, MemberId, Rank
+from understudy.ledger.records import TransferRecord
+from understudy.protocol import events as ev
+from understudy.protocol.commands import Outcome, StopJob
+from understudy.wire import cluster as wire
+from understudy.wire import sealing, transport
+from understudy.wire.certificates import Certificates
+from understudy.wire.messages import Assign, FromAgent
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts to connect
+_ANSWER_LIMIT = 5.0  # seconds for a coordinator to welcome or refuse us
+_ENDS_KEPT = 1000
+
+
+class Hands(Protocol):
+    """What the supervisor of this host does for us."""
+
+    def start_member(self, member: MemberId, rank: Rank | None, host: HostId) -> None: ...
+
+    def send(self, member: MemberId, message: FromAgent) -> None: ...
+
+    def kill(self, member: MemberId, *, hang: bool, reason: str) -> None: ...
+
+    def stop(self, stop: StopJob) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Introduction:
+    """How this host presents itself. `store`: the address of its c10d store; `members`: who lives here now."""
+
+    job: str
+    token: str
+    host: str
+    ranks: int
+    spares: int
+    place: int | None
+    settings: dict[str, Any]
+    store: Callable[[], str]
+    members: Callable[[], Sequence[MemberId]]
+
+
+class Relay:
+    """Implements `decider.Decider` for a supervisor whose coordinator is elsewhere."""
+
+    def __init__(
+        self,
+        introduction: Introduction,
+        *,
+        hands: Hands,
+        addresses: Sequence[str],
+        certificates: Certificates | None,
+        clock: Clock,
+        say: Callable[[str], None],
+    ) -> None:
+        self._introduction, self._hands = introduction, hands
+        self._addresses, self._certificates = list(addresses), certificates
+        self._clock, self._say = clock, say
+        self.term = 0
+        self.connected = False
+        self._named = ""  # the leader, as a standby calls it
+        self.refused: Counter[str] = Counter()
+        self._outbox: asyncio.Queue[bytes] | None = None
+        self._said: dict[MemberId, dict[str, wire.FromHost]] = {}
+        self._seats: dict[MemberId, tuple[int, int]] = {}  # rank and world
+        self._bequests: dict[int, wire.Bequeathed] = {}  # by rank: of this host, and of another one's
+        self._pace: wire.Happened | None = None
+        self._ends: deque[wire.Happened] = deque(maxlen=_ENDS_KEPT)
+        self._first_signs: dict[MemberId | None, float] = {}
+        self._connecting: asyncio.Task[None] | None = None
+
+    # -- what the supervisor tells ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._connecting = asyncio.create_task(self._keep_connected())
+
+    def tick(self) -> None:
+        return
+
+    def next_deadline(self) -> float | None:
+        return None  # the coordinator has all deadlines
+
+    def lost_since(self, member: MemberId | None, at: float) -> None:
+        self._first_signs[member] = at
+
+    def inherited(self, member: MemberId, bequest: bytes) -> None:
+        """It outlives the member, and even this connection's coordinator."""
+        rank, world = self._seats.get(member, (None, 0))
+        left = wire.Bequeathed(member=member, content=bequest, rank=rank, world=world)
+        self._keep(left)
+        self._send(left)
+
+    def _keep(self, left: wire.Bequeathed) -> None:
+        if left.rank is not None and (left.rank not in self._bequests or left.world >= self._bequests[left.rank].world):
+            self._bequests[left.rank] = msgspec.structs.replace(left, again=True)
+
+    def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None:
+        told = None if transfer is None else msgspec.to_builtins(transfer)
+        self._send(wire.Measured(generation=generation, timings=timings, transfer=told))
+
+    def handle(self, event: ev.Event) -> None:
+        member: MemberId | None = getattr(event, "member", None)
+        first_sign = self._first_signs.pop(member, None)
+        message = wire.from_event(event, None if first_sign is None else self._clock.now() - first_sign)
+        if isinstance(event, ev.MemberLost):
+            self._said.pop(event.member, None)
+            self._seats.pop(event.member, None)
+            self._ends.append(message)
+            self._send(message)
+        elif member is not None:
+            self._tell_of(member, message)
+        else:
+            if isinstance(event, ev.PaceLearnt):
+                self._pace = message
+            self._send(message)
+
+    def _tell_of(self, member: MemberId, message: wire.FromHost) -> None:
+        """The last of its kind is kept, for whoever leads next."""
+        kind = message.kind if isinstance(message, wire.Happened) else type(message).__name__
+        self._said.setdefault(member, {})[kind] = message
+        self._send(message)
+
+    def _send(self, message: wire.FromHost) -> None:
+        if self._outbox is not None:
+            self._outbox.put_nowait(wire.encode(message))
+
+    async def close(self, reason: str) -> None:
+        self._send(wire.Farewell(reason=reason))
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self._flushed(), 1.0)
+        if self._connecting is not None:
+            self._connecting.cancel()
+
+    async def _flushed(self) -> None:
+        while self._outbox is not None and not self._outbox.empty():
+            await asyncio.sleep(0.01)
+
+    # -- the connection -----------------------------------------------------------------------------------------------
+
+    async def _keep_connected(self) -> None:
+        """Round after round, with a longer pause after each in which no coordinator took us."""
+        pause = _FIRST_PAUSE
+        complained: set[tuple[str, str]] = set()  # once for each reason, until there is a coordinator again
+        while True:
+            for_whom = await self._go_round(complained)
+            if for_whom is not None:
+                pause, complained = _FIRST_PAUSE, set()
+                self._addresses.remove(for_whom)
+                self._addresses.append(for_whom)  # if it still leads, the others will say so
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # thousands of hosts may be looking for a leader
+            pause = min(_LONGEST_PAUSE, pause * 1.6)
+
+    async def _go_round(self, complained: set[tuple[str, str]]) -> str | None:
+        """Ask every coordinator once; whom one of them calls the leader comes next. Returns whose line was lost, if one
+        was."""
+        waiting, tried = deque(self._addresses), set[str]()
+        while waiting:
+            address = waiting.popleft()
+            if address in tried:
+                continue
+            tried.add(address)
+            self._named = ""
+            why = await self._try(address)
+            if (address, why) not in complained:
+                self._say(f"no coordinator at {address}: {why}; training goes on, and it is tried again")
+                complained.add((address, why))
+            if self.connected:
+                self.connected, self._outbox = False, None
+                return address
+            if self._named:
+                waiting.appendleft(self._named)
+        return None
+
+    async def _try(self, address: str) -> str:
+        """Attend as long as it lasts. Returns why it is over."""
+        try:
+            return await self._attend(address)
+        except Exception as error:  # whatever is wrong with the network, we try again
+            why = transport.explain(error)
+            if transport.is_unauthorised(error) and not self.term:  # it never was another one
+                self._hands.stop(StopJob(outcome=Outcome.FAILED, reason=f"{address}: {why}", exit_code=2))
+            return why
+
+    async def _attend(self, address: str) -> str:
+        channel = transport.open_channel(address, self._certificates)
+        try:
+            stream = await sealing.call(channel.stream_stream(transport.PATH), self._introduction.token, _ANSWER_LIMIT)
+            await asyncio.wait_for(stream.write(wire.encode(self._greeting())), _ANSWER_LIMIT)
+            answer = await asyncio.wait_for(stream.read(), _ANSWER_LIMIT)
+            welcome = wire.decode_to_host(answer) if isinstance(answer, bytes) else None
+            if isinstance(welcome, wire.Refuse):
+                return self._on_refusal(welcome)
+            if not isinstance(welcome, wire.Welcome) or welcome.term < self.term:
+                return "it did not answer as the leader would"
+            self.term = welcome.term
+            return await self._serve(stream)
+        finally:
+            await channel.close()
+
+    def _greeting(self) -> wire.Attend:
+        own = self._introduction
+        return wire.Attend(
+            job=own.job,
+            host=own.host,
+            ranks=own.ranks,
+            spares=own.spares,
+            place=own.place,
+            store=own.store(),
+            term=self.term,
+            members=list(own.members()),
+            ends=list(self._ends),
+            settings=own.settings,
+        )
+
+    def _on_refusal(self, refusal: wire.Refuse) -> str:
+        if refusal.final:
+            self._hands.stop(StopJob(outcome=Outcome.FAILED, reason=refusal.reason, exit_code=2))
+        if refusal.leader and refusal.leader not in self._addresses:
+            self._addresses.append(refusal.leader)
+        self._named = refusal.leader
+        return refusal.reason
+
+    async def _serve(self, stream: Any) -> str:
+        """Connected: tell what the coordinator may not know, then everything that happens."""
+        outbox: asyncio.Queue[bytes] = asyncio.Queue()
+        said = [message for kinds in self._said.values() for message in kinds.values()]
+        paces = [] if self._pace is None else [self._pace]
+        for message in (*self._bequests.values(), *said, *paces):
+            outbox.put_nowait(wire.encode(message))
+        self._outbox, self.connected = outbox, True
+        writing = asyncio.create_task(self._write(stream, outbox))
+        try:
+            while isinstance(data := await stream.read(), bytes):
+                self._obey(wire.decode_to_host(data))
+            return "the connection ended"
+        finally:
+            writing.cancel()
+
+    @staticmethod
+    async def _write(stream: Any, outbox: "asyncio.Queue[bytes]") -> None:
+        while True:
+            await stream.write(await outbox.get())
+
+    def _on_seat(self, member: MemberId, message: FromAgent) -> None:
+        """What a joiner inherits it will leave in its turn; whoever leads next must hear of it."""
+        if not isinstance(message, Assign):
+            return
+        self._seats[member] = message.rank, message.founded_in
+        if message.bequest:
+            rank, world = self._seats[member]
+            self._keep(wire.Bequeathed(member=member, content=message.bequest, rank=rank, world=world))
+
+    # -- orders -------------------------------------------------------------------------------------------------------
+
+    def _obey(self, order: wire.ToHost) -> None:
+        if isinstance(order, wire.Welcome | wire.Refuse):
+            raise WireError("a greeting in the middle of a stream")
+        if order.term < self.term:
+            self.refused["older term"] += 1
+            return
+        match order:
+            case wire.Start(member=member, rank=rank):
+                seat = None if rank is None else Rank(rank)
+                self._hands.start_member(MemberId(member), seat, HostId(self._introduction.host))
+            case wire.Tell(member=member, message=message):
+                self._on_seat(MemberId(member), message)
+                self._hands.send(MemberId(member), message)
+            case wire.Kill(member=member, hang=hang, reason=reason):
+                self._hands.kill(MemberId(member), hang=hang, reason=reason)
+            case wire.Keep(kept=left):
+                self._keep(left)
+            case wire.Stop(outcome=outcome, reason=reason, exit_code=exit_code):
+                self._hands.stop(StopJob(outcome=Outcome(outcome), reason=reason, exit_code=exit_code))

@@ -1,0 +1,176 @@
+"""`understudy coordinator`: decides for a job whose ranks are on many hosts. Start as many as you like; one leads.
+
+One that is deposed stands by again. Exit codes: 0 when the job succeeded, its own code when it failed.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import resource
+import secrets
+import signal
+import sys
+from pathlib import Path
+
+from understudy.coordinator.etcd import EtcdKeeper
+from understudy.coordinator.health import HealthServer, Page
+from understudy.coordinator.keeping import Keeper, MemoryKeeper
+from understudy.coordinator.leading import Leader
+from understudy.coordinator.service import Service
+from understudy.coordinator.status import health, status
+from understudy.errors import Deposed, SettingsError
+from understudy.foundation.clock import SystemClock
+from understudy.ledger.records import DecisionRecord, RecoveryRecord
+from understudy.ledger.writing import JsonLines
+from understudy.wire.certificates import Certificates
+
+_FAREWELL_LIMIT = 15.0  # seconds for agents to hear of the end and to leave
+_ASK_WHO_LEADS_EVERY = 1.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--listen", default="127.0.0.1:29400", help="where agents connect, HOST:PORT")
+    parser.add_argument("--advertise", help="how agents reach this one (default: --listen)")
+    parser.add_argument(
+        "--store", default="memory", help="memory, or etcd://host:2379,host:2379 for several coordinators"
+    )
+    parser.add_argument("--job", default="job", help="name of the job; agents must give the same")
+    parser.add_argument("--token-file", type=Path, help="file with the job's token (default: $UNDERSTUDY_JOB_TOKEN)")
+    parser.add_argument("--certs", type=Path, help="folder with ca.pem, cert.pem, key.pem; needed beyond this host")
+    parser.add_argument("--http", help="where /health and /status are, HOST:PORT (default: nowhere)")
+    parser.add_argument("--run-dir", type=Path, required=True, help="folder of the run, for the ledger of decisions")
+
+
+def main(args: argparse.Namespace) -> int:
+    certificates = None if args.certs is None else Certificates.read(args.certs)
+    token = read_token(args.token_file)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one open file per host; the usual limit is 1,024
+    try:
+        return asyncio.run(_run(args, token, certificates))
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except asyncio.CancelledError:
+        return 128 + signal.SIGTERM
+
+
+def read_token(file: Path | None) -> str:
+    """The secret that agents and coordinators of a job share."""
+    try:
+        token = file.read_text().strip() if file is not None else os.environ.get("UNDERSTUDY_JOB_TOKEN", "")
+    except OSError as error:
+        raise SettingsError(f"--token-file {file}: {error.strerror}") from None
+    if len(token) < 16:
+        hint = secrets.token_hex(16)
+        raise SettingsError(f"give the job a token of 16 characters or more with --token-file, for example {hint}")
+    return token
+
+
+def make_keeper(store: str, job: str) -> Keeper:
+    if store == "memory":
+        return MemoryKeeper()
+    if store.startswith("etcd://"):
+        return EtcdKeeper(store, job, say=_say)
+    raise SettingsError(f"--store {store}: give memory or etcd://host:2379")
+
+
+class Decisions:
+    """Every decision in the ledger, and one line of it here."""
+
+    def __init__(self, file: JsonLines) -> None:
+        self._file = file
+
+    def append(self, record: DecisionRecord | RecoveryRecord) -> None:
+        self._file.append(record)
+        if isinstance(record, DecisionRecord):
+            _say(f"generation {record.generation}: {record.kind}: {record.reason}")
+        else:
+            _say(f"recovered in {record.phases.get('total', 0.0):.3f} s, at step {record.step}")
+
+
+async def _run(args: argparse.Namespace, token: str, certificates: Certificates | None) -> int:
+    own = asyncio.current_task()
+    assert own is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, own.cancel)  # gives up the lead on its way out
+    args.run_dir.joinpath("ledger").mkdir(parents=True, exist_ok=True)
+    keeper = make_keeper(args.store, args.job)
+    service = Service(args.job, token)
+    pages = _pages(service)
+    try:
+        port = await service.open(args.listen, certificates)
+        name = args.advertise or f"{args.listen.rpartition(':')[0]}:{port}"
+        _say(f"listening on {name} for job {args.job}; standing by")
+        if args.http is not None:
+            _say(f"health and status on port {await pages.open(args.http, certificates)}")
+        while True:
+            code = await _stand(args, name, keeper, service)
+            if code is not None:
+                return code
+    finally:
+        await pages.close()
+        await service.close()
+        await keeper.close()
+
+
+def _pages(service: Service) -> HealthServer:
+    pages: dict[str, Page] = {"/health": lambda: health(service)}
+    server = HealthServer(pages)
+    pages["/status"] = lambda: status(service, server.refused)
+    return server
+
+
+async def _stand(args: argparse.Namespace, name: str, keeper: Keeper, service: Service) -> int | None:
+    """Wait until this one leads, and lead until the end of the job (its exit code) or of the term (None)."""
+    watching = asyncio.create_task(_watch_leader(keeper, service))
+    try:
+        term = await keeper.lead(name)
+    finally:
+        watching.cancel()
+    with JsonLines(args.run_dir / "ledger" / "decisions.jsonl") as ledger:
+        leader = Leader(term, keeper=keeper, clock=SystemClock(), journals=(Decisions(ledger),))
+        _say(f"leading, term {term}")
+        await leader.begin()
+        service.leader, service.leads = leader, name
+        try:
+            return await _lead(leader, keeper)
+        finally:
+            service.leader, service.leads = None, ""
+
+
+async def _lead(leader: Leader, keeper: Keeper) -> int | None:
+    deposed = asyncio.create_task(keeper.deposed())
+    over = asyncio.create_task(leader.over.wait())
+    await asyncio.wait((deposed, over), return_when=asyncio.FIRST_COMPLETED)
+    over.cancel()
+    if deposed.done():
+        leader.step_down(deposed.result())
+    deposed.cancel()
+    stop = leader.outcome
+    if stop is None:
+        _say(f"not leading any more: {leader.why_over}; standing by")
+        return None
+    _say(f"the job {stop.outcome.value}: {stop.reason}")
+    with contextlib.suppress(Deposed):
+        await _farewell(leader)
+        await leader.record_farewell()
+    return stop.exit_code
+
+
+async def _farewell(leader: Leader) -> None:
+    if not leader.all_told:
+        await asyncio.sleep(_FAREWELL_LIMIT)  # for hosts that look for a coordinator, to hear of the end
+    try:
+        await asyncio.wait_for(leader.lines.all_gone.wait(), _FAREWELL_LIMIT)
+    except TimeoutError:
+        _say(f"{len(leader.lines.lines)} hosts did not leave within {_FAREWELL_LIMIT:g} s")
+
+
+async def _watch_leader(keeper: Keeper, service: Service) -> None:
+    while True:
+        service.leads = await keeper.leader()
+        await asyncio.sleep(_ASK_WHO_LEADS_EVERY)
+
+
+def _say(text: str) -> None:
+    print(f"understudy coordinator: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,132 @@
+"""The coordinator's doors to many hosts: one line per agent, orders go out, events come in.
+
+Knows who is connected and where each member lives. Does not know the transport (`service` has that) and decides
+nothing. A line that does not take its messages is closed: its agent connects again and is told what it needs.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from understudy.foundation.ids import HostId, MemberId, Rank
+from understudy.protocol.commands import StopJob
+from understudy.wire import cluster as wire
+from understudy.wire.messages import FromAgent
+
+_MOST_WAITING = 20_000  # messages
+_MOST_BYTES = 256 * 1024 * 1024  # in them
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """To one connected agent. `on_close`: ends the connection, whatever it is waiting for."""
+
+    host: HostId
+    on_close: Callable[[], object] = lambda: None
+    closed: bool = False
+    _waiting: "asyncio.Queue[bytes]" = field(default_factory=asyncio.Queue)
+    _bytes: int = 0
+
+    def put(self, message: wire.ToHost) -> None:
+        if self.closed:
+            return
+        if self._waiting.qsize() >= _MOST_WAITING or self._bytes >= _MOST_BYTES:
+            self.close()
+            return
+        data = wire.encode(message)
+        self._bytes += len(data)
+        self._waiting.put_nowait(data)
+
+    async def take(self) -> bytes:
+        data = await self._waiting.get()
+        self._bytes -= len(data)
+        return data
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.on_close()
+
+
+class HostLines:
+    """Implements `port.Port`. What is meant for a host that is away is dropped: it will be said again."""
+
+    def __init__(self, term: int) -> None:
+        self.term = term
+        self.lines: dict[HostId, Line] = {}
+        self.stopped: StopJob | None = None
+        self.dropped: Counter[str] = Counter()
+        self._host_of: dict[MemberId, HostId] = {}
+        self.when_stopped: Callable[[StopJob], None] = lambda _: None
+        self.all_gone = asyncio.Event()
+        self.all_gone.set()
+
+    # -- lines --------------------------------------------------------------------------------------------------------
+
+    def open(self, host: HostId) -> Line:
+        former = self.lines.get(host)
+        if former is not None:
+            former.close()
+        line = self.lines[host] = Line(host)
+        self.all_gone.clear()
+        return line
+
+    def close_all(self) -> None:
+        for line in list(self.lines.values()):
+            line.close()
+
+    def gone(self, line: Line) -> bool:
+        """True if it was the host's present line, so that the host is silent now."""
+        line.closed = True
+        if self.lines.get(line.host) is not line:
+            return False
+        del self.lines[line.host]
+        if not self.lines:
+            self.all_gone.set()
+        return True
+
+    def lives_on(self, member: MemberId, host: HostId) -> None:
+        self._host_of[member] = host
+
+    def home_of(self, member: MemberId) -> HostId | None:
+        return self._host_of.get(member)
+
+    # -- the port -----------------------------------------------------------------------------------------------------
+
+    def start_member(self, member: MemberId, rank: Rank | None, host: HostId) -> None:
+        self._host_of[member] = host
+        self._order(host, wire.Start(term=self.term, member=member, rank=rank))
+
+    def send(self, member: MemberId, message: FromAgent) -> None:
+        self._order(self._host_of.get(member), wire.Tell(term=self.term, member=member, message=message))
+
+    def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
+        self._order(self._host_of.get(member), wire.Kill(term=self.term, member=member, hang=hang, reason=reason))
+
+    def dismiss(self, member: MemberId, host: HostId, reason: str) -> None:
+        self._order(host, wire.Kill(term=self.term, member=member, hang=False, reason=reason))
+
+    def keep_elsewhere(self, host: HostId, left: wire.Bequeathed) -> None:
+        """Give a copy of what a rank of `host` left to the host that comes after it."""
+        names = list(self.lines)
+        after = names.index(host) + 1 if host in self.lines else 0
+        others = [name for name in names[after:] + names[:after] if name != host]
+        if others:
+            self._order(others[0], wire.Keep(term=self.term, kept=left))
+
+    def stop(self, stop: StopJob) -> None:
+        self.stopped = stop
+        for line in self.lines.values():
+            line.put(self.farewell(stop))
+        self.when_stopped(stop)
+
+    def farewell(self, stop: StopJob) -> wire.Stop:
+        return wire.Stop(term=self.term, outcome=stop.outcome.value, reason=stop.reason, exit_code=stop.exit_code)
+
+    def _order(self, host: HostId | None, message: wire.ToHost) -> None:
+        line = None if host is None else self.lines.get(host)
+        if line is None:
+            self.dropped[type(message).__name__] += 1
+        else:
+            line.put(message)

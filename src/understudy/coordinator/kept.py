@@ -1,0 +1,47 @@
+"""What of a job is kept outside of the coordinator's memory: its policy and the facts of its membership."""
+
+import asyncio
+import zlib
+from collections.abc import Callable
+
+import msgspec
+
+from understudy.coordinator.keeping import Keeper
+from understudy.errors import LedgerError
+from understudy.protocol.commands import RecordGeneration
+from understudy.protocol.policy import Policy
+from understudy.protocol.takeover import Facts
+
+_LARGEST = 1 << 30  # bytes; 100,000 ranks need 13 MB
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """`all_told`: the job has ended, and no host is left that does not know."""
+
+    policy: Policy
+    facts: Facts
+    all_told: bool = False
+
+
+def encode(kept: Kept) -> bytes:
+    """Names of hosts and fields come again and again: a tenth is left of them."""
+    return zlib.compress(msgspec.msgpack.encode(kept), level=1)
+
+
+def decode(content: bytes) -> Kept:
+    try:
+        unpacked = zlib.decompressobj().decompress(content, _LARGEST)
+        return msgspec.msgpack.decode(unpacked, type=Kept)
+    except (zlib.error, msgspec.MsgspecError) as error:
+        raise LedgerError(f"the kept facts of the job cannot be read: {error}") from error
+
+
+class KeptGenerations:
+    """Writes the facts with every generation. Nobody acts on it before the keeper has it."""
+
+    def __init__(self, keeper: Keeper, policy: Policy) -> None:
+        self._keeper, self._policy = keeper, policy
+
+    def record(self, _generation: RecordGeneration, facts: Callable[[], Facts]) -> "asyncio.Future[None]":
+        content = encode(Kept(policy=self._policy, facts=facts()))
+        return asyncio.ensure_future(self._keeper.record(content))

@@ -1,0 +1,240 @@
+"""One leadership: from the day a coordinator leads to its end. Joins the machine, the keeper and the lines to hosts.
+
+The first host brings the settings of the job; every later one must agree with them. A leader that took over goes on
+from the kept facts. Before anything is taken or given it looks whether it still leads: it may have slept for long.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from understudy.coordinator import kept
+from understudy.coordinator.coordinator import Coordinator
+from understudy.coordinator.hosts import HostLines, Line
+from understudy.coordinator.keeping import Keeper
+from understudy.coordinator.port import Journal
+from understudy.errors import Deposed, WireError
+from understudy.foundation.clock import Clock
+from understudy.foundation.ids import Generation, HostId, MemberId, Rank
+from understudy.ledger.records import TransferRecord
+from understudy.protocol import events as ev
+from understudy.protocol.commands import StopJob
+from understudy.protocol.job import JobMachine
+from understudy.protocol.policy import Policy
+from understudy.protocol.takeover import facts_of, take_over
+from understudy.wire import cluster as wire
+
+_SHORTEST_WAIT = 0.02
+_OF_ONE_GENERATION = (ev.PositionReported, ev.MemberResumed, ev.RecoveryFailed, ev.MemberFinished)
+"""What says nothing to a later generation. A joiner or founder names the generation of its assignment instead."""
+
+
+class Leader:
+    """`over` is set when the job has stopped or somebody else leads."""
+
+    def __init__(self, term: int, *, keeper: Keeper, clock: Clock, journals: Sequence[Journal]) -> None:
+        self.term, self.lines = term, HostLines(term)
+        self._keeper, self._clock, self._journals = keeper, clock, tuple(journals)
+        self.coordinator: Coordinator | None = None
+        self.over = asyncio.Event()
+        self.why_over = ""
+        self.all_told = True  # unless a former leader went before every host had heard of the end
+        self._deposed = False
+        self._ready = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.lines.when_stopped = lambda stop: self._end(stop.reason)
+
+    # -- beginning and end --------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Go on where the last leader stopped, if there was one."""
+        content = await self._keeper.read()
+        self._ready = True
+        if content is None:
+            return
+        known = kept.decode(content)
+        self.all_told = known.all_told or known.facts.stopped is None
+        machine, commands = take_over(known.policy, known.facts, self._clock.now())
+        for member in known.facts.members:
+            self.lines.lives_on(member.id, member.host)
+        coordinator = self._make_coordinator(machine)
+        coordinator.expect_bequests_until(self._clock.now() + known.policy.takeover_patience)
+        coordinator.begin_with(commands, known.facts.active())
+        self._set_timer()
+
+    def _make_coordinator(self, machine: JobMachine) -> Coordinator:
+        self.coordinator = Coordinator(
+            machine,
+            port=self.lines,
+            clock=self._clock,
+            journals=self._journals,
+            generations=kept.KeptGenerations(self._keeper, machine.policy),
+        )
+        self.coordinator.when_failed(lambda error: self.step_down(str(error)))
+        return self.coordinator
+
+    def _end(self, why: str) -> None:
+        self.why_over = self.why_over or why
+        self.over.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def leading(self) -> bool:
+        """Asked before anything is taken from a host or given to one."""
+        if not self._deposed and not self._keeper.leads():
+            self.step_down(f"term {self.term} is over")
+        return not self._deposed
+
+    def step_down(self, why: str) -> None:
+        """Somebody else leads: decide nothing any more."""
+        if self.coordinator is not None:
+            self.coordinator.fail(Deposed(why))
+        self._deposed = True
+        self._end(why)
+        self.lines.close_all()
+
+    @property
+    def outcome(self) -> StopJob | None:
+        """How the job ended, if it did so while this one led."""
+        return self.lines.stopped
+
+    async def record_farewell(self) -> None:
+        """Every host knows of the end: whoever leads next need not wait for any."""
+        if self.coordinator is not None:
+            machine = self.coordinator.machine
+            facts = facts_of(machine, self._clock.now())
+            await self._keeper.record(kept.encode(kept.Kept(policy=machine.policy, facts=facts, all_told=True)))
+
+    # -- hosts --------------------------------------------------------------------------------------------------------
+
+    def welcome(self, attend: wire.Attend) -> Line:
+        """A host wants to take part. Raises `WireError` if it may not."""
+        if attend.term > self.term:  # the keeper knows who leads, not a host
+            raise WireError(f"host {attend.host} has obeyed term {attend.term}, ours is {self.term}", kind="later term")
+        if not self._ready:
+            raise WireError("this coordinator does not know yet what its predecessor left", kind="standby")
+        policy = self._policy_of(attend)
+        coordinator = self.coordinator or self._make_coordinator(JobMachine(policy))
+        if coordinator.machine.policy != policy:
+            raise WireError(
+                f"host {attend.host} was started with other settings than the job: give it the same flags",
+                kind="settings",
+            )
+        line = self.lines.open(HostId(attend.host))
+        line.put(wire.Welcome(term=self.term, host=attend.host, world_size=policy.world_size))
+        if self.outcome is not None:
+            line.put(self.lines.farewell(self.outcome))
+        return line
+
+    def _policy_of(self, attend: wire.Attend) -> Policy:
+        try:
+            policy = msgspec.convert(attend.settings, Policy)
+        except msgspec.ValidationError as error:
+            raise WireError(f"the settings of host {attend.host} cannot be read: {error}", kind="settings") from None
+        if not 0 < policy.hosts <= policy.world_size or policy.world_size % policy.hosts:
+            raise WireError(f"{policy.world_size} ranks on {policy.hosts} hosts cannot be", kind="settings")
+        return policy
+
+    def attended(self, attend: wire.Attend) -> None:
+        """It is connected: what lives there, and that it is there."""
+        assert self.coordinator is not None
+        machine, host, now = self.coordinator.machine, HostId(attend.host), self._clock.now()
+        members = tuple(MemberId(member) for member in attend.members)
+        for member in members:
+            self._check_home(host, member)
+            self.lines.lives_on(member, host)
+        for end in attend.ends:
+            event = wire.to_event(end, now)
+            self._check_origin(host, event)
+            self._tell(event)
+        known = machine.hosts.by_id.get(host)
+        if known is not None:
+            self._tell(ev.HostHeard(at=now, host=host, members=members, store=attend.store))
+        else:
+            for member in members:
+                self.lines.dismiss(member, host, "no such member is known to the job")
+        if known is None or not known.present:
+            joined = ev.HostJoined(
+                at=now,
+                host=host,
+                ranks=attend.ranks,
+                spares=attend.spares,
+                place=attend.place,
+                store=attend.store,
+            )
+            self._tell(joined)
+
+    def gone(self, line: Line, why: str) -> None:
+        if self.lines.gone(line) and self.coordinator is not None:
+            self._tell(ev.HostSilent(at=self._clock.now(), host=line.host, why=why))
+
+    def heard(self, line: Line, message: wire.FromHost) -> None:
+        """Raises `WireError` for what this host may not say."""
+        coordinator = self.coordinator
+        if coordinator is None or self.over.is_set():
+            return
+        match message:
+            case wire.Happened(ago=ago):
+                event = wire.to_event(message, self._clock.now())
+                self._check_origin(line.host, event)
+                if isinstance(event, _OF_ONE_GENERATION) and event.generation < coordinator.machine.generation:
+                    self.lines.dropped["older generation"] += 1
+                    return
+                if ago is not None:
+                    coordinator.lost_since(getattr(event, "member", None), self._clock.now() - ago)
+                self._tell(event)
+            case wire.Measured(generation=generation, timings=timings, transfer=transfer):
+                coordinator.measured(generation, timings, _transfer_record(transfer))
+            case wire.Bequeathed():
+                self._inherited(coordinator, line, message)
+            case wire.Attend():
+                raise WireError("a second greeting on one line", kind="replayed")
+
+    def _inherited(self, coordinator: Coordinator, line: Line, left: wire.Bequeathed) -> None:
+        if not left.again:  # else it may be a copy that was kept for another host
+            self._check_home(line.host, MemberId(left.member))
+        if left.rank is None:
+            coordinator.inherited(MemberId(left.member), left.content)
+            return
+        coordinator.inherited_of(Rank(left.rank), Generation(left.world), left.content)
+        if not left.again:
+            self.lines.keep_elsewhere(line.host, left)
+
+    def _check_origin(self, host: HostId, event: ev.Event) -> None:
+        """A host speaks for its own members only."""
+        named = event.stopped if isinstance(event, ev.ProgressStalled) else (getattr(event, "member", None),)
+        for member in named:
+            if member is not None:
+                self._check_home(host, member)
+
+    def _check_home(self, host: HostId, member: MemberId) -> None:
+        if self.lines.home_of(member) not in (None, host):
+            raise WireError(f"host {host} speaks for {member}, which lives elsewhere", kind="not its own")
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def _tell(self, event: ev.Event) -> None:
+        if self.coordinator is None or not self.leading() or self.over.is_set():
+            return
+        self.coordinator.handle(event)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = None if self.coordinator is None else self.coordinator.next_deadline()
+        if deadline is not None and not self.over.is_set():
+            wait = max(_SHORTEST_WAIT, deadline - self._clock.now())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._tick)
+
+    def _tick(self) -> None:
+        self._tell(ev.Tick(at=self._clock.now()))
+
+
+def _transfer_record(told: dict[str, object] | None) -> TransferRecord | None:
+    try:
+        return None if told is None else msgspec.convert(told, TransferRecord)
+    except msgspec.ValidationError as error:
+        raise WireError(f"not a transfer: {error}") from error

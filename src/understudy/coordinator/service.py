@@ -1,0 +1,136 @@
+"""The coordinator on the network: takes the streams of agents and hands them to whoever leads.
+
+Everything that arrives is untrusted until its seal is checked; what is malformed, too large, said twice or from
+elsewhere is refused and counted. Who does not know the token learns nothing but that.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from typing import Any
+
+from understudy.coordinator.hosts import Line
+from understudy.coordinator.leading import Leader
+from understudy.errors import WireError
+from understudy.wire import cluster as wire
+from understudy.wire import transport
+from understudy.wire.certificates import Certificates
+from understudy.wire.sealing import SealedStream, answer
+
+_GREETING_LIMIT = 10.0  # seconds until a stream must have said who it is
+_FINAL = ("settings", "job")  # there is no use in trying again
+
+
+class Service:
+    """`leader` is None while this coordinator stands by; `leads` names whoever leads then."""
+
+    def __init__(self, job: str, token: str, *, greeting_limit: float = _GREETING_LIMIT) -> None:
+        self.leader: Leader | None = None
+        self.leads = ""
+        self.refused: Counter[str] = Counter()
+        self.job, self._token = job, token
+        self._greeting_limit = greeting_limit
+        self._server: Any = None
+
+    async def open(self, address: str, certificates: Certificates | None) -> int:
+        grpc = transport.grpc_module()
+        self._server = grpc.aio.server(options=transport.SERVER_OPTIONS)
+        handler = grpc.stream_stream_rpc_method_handler(self._attend)
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(transport.SERVICE, {transport.METHOD: handler}),)
+        )
+        port = transport.add_port(self._server, address, certificates)
+        await self._server.start()
+        return port
+
+    async def close(self) -> None:
+        if self._server is not None:
+            await self._server.stop(grace=0.5)
+
+    # -- one stream ---------------------------------------------------------------------------------------------------
+
+    async def _attend(self, _requests: Any, context: Any) -> None:
+        try:
+            stream = await answer(context, self._token)
+            attend = await asyncio.wait_for(self._greeting(stream), self._greeting_limit)
+        except (WireError, TimeoutError) as error:
+            await self._turn_away(context, error)
+            return
+        leader = self.leader
+        if leader is None or not leader.leading():
+            await self._refuse(stream, wire.Refuse(reason="this coordinator stands by", leader=self.leads), "standby")
+            return
+        try:
+            if attend.job != self.job:
+                raise WireError(f"this coordinator is for job {self.job}, not for {attend.job}", kind="job")
+            line = leader.welcome(attend)
+        except WireError as error:
+            await self._refuse(stream, wire.Refuse(reason=str(error), final=error.kind in _FINAL), error.kind)
+            return
+        await self._serve(leader, line, attend, stream, context)
+
+    async def _greeting(self, stream: SealedStream) -> wire.Attend:
+        data = await stream.read()
+        if data is None:
+            raise WireError("it ended before it had said who it is", kind="no greeting")
+        attend = wire.decode_from_host(data)
+        if not isinstance(attend, wire.Attend):
+            raise WireError("it must say first who it is", kind="no greeting")
+        return attend
+
+    async def _turn_away(self, context: Any, error: Exception) -> None:
+        """Refused with a status of the call; it may not know the token, so it would not understand a sealed word."""
+        kind = error.kind if isinstance(error, WireError) else "no greeting"
+        self.refused[kind] += 1
+        code = "UNAUTHENTICATED" if kind in ("unauthorised", "replayed") else "INVALID_ARGUMENT"
+        await context.abort(transport.grpc_module().StatusCode[code], str(error) or "it did not say who it is")
+
+    async def _refuse(self, stream: SealedStream, refusal: wire.Refuse, kind: str) -> None:
+        self.refused[kind] += 1
+        with contextlib.suppress(Exception):
+            await stream.write(wire.encode(refusal))
+
+    async def _serve(self, leader: Leader, line: Line, attend: wire.Attend, stream: SealedStream, context: Any) -> None:
+        """Until one side ends it. The handler of a call must not be cancelled from inside: gRPC would tell nobody."""
+        closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        line.on_close = lambda: None if closed.done() else closed.set_result(None)
+        reading = asyncio.create_task(self._read(leader, line, attend, stream))
+        writing = asyncio.create_task(self._write(leader, line, stream))
+        why = "the connection ended"
+        try:
+            await asyncio.wait((reading, writing, closed), return_when=asyncio.FIRST_COMPLETED)
+            why = reading.result() if reading.done() else "its line was closed"
+        except WireError as error:
+            why = f"it sent something that it may not send: {error}"
+            await self._turn_away(context, error)
+        except Exception as error:
+            self.refused["not understood"] += 1
+            why = f"what it sent could not be handled: {error!r}"
+            raise  # our own fault: gRPC prints where it came from and ends the call
+        finally:
+            reading.cancel()
+            writing.cancel()
+            line.on_close = lambda: None
+            leader.gone(line, why)
+        if not reading.done():
+            await context.abort(transport.grpc_module().StatusCode.ABORTED, "the coordinator has closed this line")
+
+    async def _read(self, leader: Leader, line: Line, attend: wire.Attend, stream: SealedStream) -> str:
+        leader.attended(attend)
+        while (data := await stream.read()) is not None:
+            if not leader.leading():
+                return "this coordinator does not lead any more"
+            message = wire.decode_from_host(data)
+            if isinstance(message, wire.Farewell):
+                return f"its agent ended: {message.reason}"
+            leader.heard(line, message)
+        return "the connection ended"
+
+    async def _write(self, leader: Leader, line: Line, stream: SealedStream) -> None:
+        """An order that waited here may be older than the leadership."""
+        with contextlib.suppress(Exception):  # a connection that does not take it has ended, and reading says why
+            while True:
+                data = await line.take()
+                if not leader.leading():
+                    return
+                await stream.write(data)

@@ -1,0 +1,61 @@
+"""What a coordinator says about itself and its job, as plain values: for `/health`, `/status` and whoever watches."""
+
+from collections.abc import Mapping
+
+from understudy.coordinator.leading import Leader
+from understudy.coordinator.service import Service
+from understudy.foundation.ids import HostId
+from understudy.protocol.hosts import Host
+from understudy.protocol.job import JobMachine
+
+
+def health(service: Service) -> dict[str, object]:
+    """It answers, so it is well; who leads is no matter of health."""
+    return {"healthy": True, "leading": _leads(service.leader)}
+
+
+def status(service: Service, http_refused: Mapping[str, int]) -> dict[str, object]:
+    """`refused`: by kind, since this process began."""
+    leader = service.leader
+    coordinator = None if leader is None else leader.coordinator
+    return {
+        "job": service.job,
+        "leading": _leads(leader),
+        "leader": service.leads,
+        "term": None if leader is None else leader.term,
+        **_of_job(None if coordinator is None else coordinator.machine),
+        "connected": [] if leader is None else sorted(leader.lines.lines),
+        "refused": {"grpc": dict(service.refused), "http": dict(http_refused)},
+        "dropped": {} if leader is None else dict(leader.lines.dropped),
+        "outcome": None if leader is None or leader.outcome is None else leader.outcome.outcome.value,
+    }
+
+
+def _leads(leader: Leader | None) -> bool:
+    return leader is not None and leader.leading()
+
+
+def _of_job(machine: JobMachine | None) -> dict[str, object]:
+    if machine is None:
+        return {"generation": None, "stage": None, "world_size": None, "store": None, "hosts": {}}
+    ranks: dict[HostId, list[int]] = {}
+    for rank, holder in sorted(machine.roster.holders.items()):
+        ranks.setdefault(machine.roster.members[holder].host, []).append(rank)
+    return {
+        "generation": machine.generation,
+        "stage": machine.stage.name.lower(),
+        "world_size": machine.policy.world_size,
+        "store": machine.recovery.store,
+        "hosts": {
+            host.id: {
+                "state": _state(host),
+                "ranks": ranks.get(host.id, []),
+                "spares": machine.roster.spares_on.get(host.id, 0),
+            }
+            for host in machine.hosts.by_id.values()
+        },
+    }
+
+
+def _state(host: Host) -> str:
+    return "lost" if not host.present else "silent" if host.silent_since is not None else "present"

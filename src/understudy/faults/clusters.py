@@ -1,0 +1,252 @@
+"""A job on several test hosts: coordinators, agents and their trainee, started, watched and ended."""
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from understudy.faults.catalogue import Fault, save_schedule
+from understudy.faults.injector import fired
+from understudy.faults.namespaces import NamespaceHost
+from understudy.faults.proving import TRAINEE, NotProven, Setup
+from understudy.faults.watching import page_of
+from understudy.ledger.reading import Run, read_run
+from understudy.ledger.records import DecisionRecord, RecoveryRecord, StepRecord
+from understudy.wire.certificates import make_set
+
+PORT, HTTP_PORT = 29400, 29401
+_READY_LIMIT = 60.0
+_ASK = """
+import ssl, sys, urllib.request
+folder, port = sys.argv[1:]
+context = ssl.create_default_context(cafile=f"{folder}/ca.pem")
+context.check_hostname = False
+context.load_cert_chain(f"{folder}/cert.pem", f"{folder}/key.pem")
+print(urllib.request.urlopen(f"https://127.0.0.1:{port}/status", context=context).read().decode())
+"""
+_record: "msgspec.json.Decoder[DecisionRecord | RecoveryRecord]" = msgspec.json.Decoder(DecisionRecord | RecoveryRecord)
+
+
+@dataclass(slots=True)
+class Started:
+    """One process of the cluster, with its output in a file."""
+
+    name: str
+    process: "subprocess.Popen[bytes]"
+    output: Path
+
+    def text(self) -> str:
+        return self.output.read_text(errors="replace")
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait(10)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """`hosts`: with ranks, in order. `spare_hosts`: only spares. Coordinators run on hosts of their own."""
+
+    folder: Path
+    setup: Setup
+    hosts: list[NamespaceHost]
+    spare_hosts: list[NamespaceHost]
+    coordinators: list[NamespaceHost]
+    store: str = "memory"
+    certificates: Path | None = None
+    flags: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    started: dict[str, Started] = field(default_factory=dict)
+    token: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    @property
+    def run_dir(self) -> Path:
+        return self.folder / "run"
+
+    @property
+    def addresses(self) -> str:
+        return ",".join(f"{host.address}:{PORT}" for host in self.coordinators)
+
+    # -- starting -----------------------------------------------------------------------------------------------------
+
+    def start_coordinator(self, host: NamespaceHost) -> Started:
+        command = [
+            *(sys.executable, "-m", "understudy", "coordinator", "--listen", f"{host.address}:{PORT}"),
+            *("--http", f"127.0.0.1:{HTTP_PORT}"),
+            *("--store", self.store, "--run-dir", str(self.run_dir), "--token-file", str(self._token_file())),
+            *self._certs(host),
+        ]
+        return self._start(f"coordinator-{host.name}", host, command)
+
+    def start_agent(self, host: NamespaceHost, number: int) -> Started:
+        spare = host in self.spare_hosts
+        command = [
+            *(sys.executable, "-m", "understudy", "run", "--plain", "--run-dir", str(self.run_dir)),
+            *("--coordinator", self.addresses, "--nnodes", str(len(self.hosts)), "--host-name", host.name),
+            *("--nproc-per-node", str(self.setup.ranks // len(self.hosts)), "--local-addr", host.address),
+            *("--token-file", str(self._token_file()), *self._certs(host), "--spares", str(self.setup.spares)),
+            *(("--spare-host",) if spare else ("--node-rank", str(number))),
+            *(*self.setup.flags, *self.flags, *TRAINEE, "--mode", self.setup.mode),
+            *("--steps", str(self.setup.steps), *self.setup.trainee, *self._schedule()),
+        ]
+        return self._start(host.name, host, command)
+
+    def _start(self, name: str, host: NamespaceHost, command: list[str]) -> Started:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        output = self.folder / f"{name}.{time.monotonic():.3f}.txt"  # it may be started again
+        environment = {**os.environ, "GLOO_SOCKET_IFNAME": "eth0"}
+        with open(output, "wb") as file:
+            process = subprocess.Popen(
+                host.command(*command),
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+        started = self.started[name] = Started(name, process, output)
+        return started
+
+    def _schedule(self) -> tuple[str, ...]:
+        if not self.faults:
+            return ()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        save_schedule(self.folder / "faults.json", self.faults)
+        return ("--faults", str(self.folder / "faults.json"), "--proofs", str(self.folder / "proofs"))
+
+    def _token_file(self) -> Path:
+        path = self.folder / "token"
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(self.token)
+            path.chmod(0o600)
+        return path
+
+    def _certs(self, host: NamespaceHost) -> tuple[str, ...]:
+        return () if self.certificates is None else ("--certs", str(self.certificates / host.name))
+
+    # -- watching -----------------------------------------------------------------------------------------------------
+
+    def wait_until(self, true: Callable[[], bool], what: str, seconds: float = _READY_LIMIT) -> float:
+        """Returns when it became true, by the monotonic clock that all processes here share."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if true():
+                return time.monotonic()
+            time.sleep(0.01)
+        raise NotProven(f"waited {seconds:g} s for: {what}\n{self.tails()}")
+
+    def struck(self, name: str) -> bool:
+        return (self.folder / "proofs" / f"{name}.0.json").exists()
+
+    def wait_until_struck(self, name: str, seconds: float = _READY_LIMIT) -> float:
+        """When the fault struck."""
+        self.wait_until(lambda: self.struck(name), f"the fault {name}", seconds)
+        return next(float(proof["at"]) for proof in fired(self.folder / "proofs") if proof["fault"] == name)
+
+    def leader(self) -> Started | None:
+        """The coordinator whose newest word is that it leads, and that is alive."""
+        leading = []
+        for name, started in self.started.items():
+            said = re.findall(r"(leading, term \d+|not leading any more)", started.text())
+            if name.startswith("coordinator") and started.process.poll() is None and said and said[-1][0] == "l":
+                leading.append((int(said[-1].rpartition(" ")[2]), started))
+        return max(leading, key=lambda found: found[0])[1] if leading else None
+
+    def status(self) -> dict[str, Any]:
+        """As the leader tells it to whoever asks by HTTP. Empty when nobody leads."""
+        leader = self.leader()
+        host = next((host for host in self.coordinators if leader and leader.name == f"coordinator-{host.name}"), None)
+        if host is None:
+            return {}
+        command = host.command(sys.executable, "-c", _ASK, *self._certs(host)[1:], str(HTTP_PORT))
+        asked = subprocess.run(command, capture_output=True, check=False, timeout=20)
+        found: dict[str, Any] = json.loads(asked.stdout) if asked.returncode == 0 else {}
+        return found
+
+    def steps_done(self) -> int:
+        """The newest step that any rank has committed."""
+        newest = -1
+        for file in self.run_dir.glob("ledger/steps-*.jsonl"):
+            lines = file.read_text().count("\n")
+            newest = max(newest, lines - 1)
+        return newest
+
+    def kill_rank(self, rank: int) -> None:
+        """SIGKILL to the process that holds it, wherever that is."""
+        records = [record for record in self._steps() if record.rank == rank]
+        member = max(records, key=lambda record: (record.generation, record.step)).member
+        for host in (*self.hosts, *self.spare_hosts):
+            for pid in host.processes():
+                if Path(page_of(pid) or "").stem == member:
+                    os.kill(pid, signal.SIGKILL)
+                    return
+        raise NotProven(f"rank {rank} (member {member}) is on no host")
+
+    def _steps(self) -> list[StepRecord]:
+        files = self.run_dir.glob("ledger/steps-*.jsonl")
+        lines = [line for file in files for line in file.read_bytes().split(b"\n")[:-1]]
+        return [msgspec.json.decode(line, type=StepRecord) for line in lines]
+
+    def wait(self, seconds: float) -> int:
+        """Until every agent that was not killed has ended; the exit code of the first host."""
+        deadline = time.monotonic() + seconds
+        codes = {}
+        for name, started in self.started.items():
+            try:
+                codes[name] = started.process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise NotProven(f"{name} did not end within {seconds:g} s\n{self.tails()}") from None
+        return next(code for name, code in codes.items() if not name.startswith("coordinator"))
+
+    def tails(self) -> str:
+        return "\n".join(f"--- {name}\n{started.text()[-1500:]}" for name, started in self.started.items())
+
+    def _records(self) -> list[DecisionRecord | RecoveryRecord]:
+        """Of the job that is still running; its last line may be unfinished."""
+        ledger = self.run_dir / "ledger" / "decisions.jsonl"
+        lines = ledger.read_bytes().split(b"\n")[:-1] if ledger.exists() else []
+        return [_record.decode(line) for line in lines]
+
+    def recoveries(self) -> list[RecoveryRecord]:
+        return [record for record in self._records() if isinstance(record, RecoveryRecord)]
+
+    def reasons(self) -> list[str]:
+        return [record.reason for record in self._records() if isinstance(record, DecisionRecord)]
+
+    @property
+    def run(self) -> Run:
+        return read_run(self.run_dir)
+
+    def close(self) -> None:
+        for started in self.started.values():
+            started.kill()
+
+
+@contextlib.contextmanager
+def running(cluster: Cluster) -> Iterator[Cluster]:
+    """All coordinators and agents started, with certificates of their own: they are hosts to each other."""
+    if cluster.certificates is None:
+        everybody = [host.name for host in (*cluster.coordinators, *cluster.hosts, *cluster.spare_hosts)]
+        cluster.certificates = cluster.folder / "certificates"
+        make_set(cluster.certificates, everybody, coordinators=[host.name for host in cluster.coordinators])
+    try:
+        for host in cluster.coordinators:
+            cluster.start_coordinator(host)
+        for number, host in enumerate([*cluster.hosts, *cluster.spare_hosts]):
+            cluster.start_agent(host, number)
+        yield cluster
+    finally:
+        cluster.close()

@@ -1,0 +1,270 @@
+"""Everything that somebody who should not be heard may try on a coordinator: with gRPC, with TLS, with HTTP.
+
+Each attempt is a function of a `Target` and returns what it got for its trouble; `ATTEMPTS` names them, and says under
+which name the coordinator counts them (None: the transport turns them away before the coordinator sees anything).
+"""
+
+import asyncio
+import contextlib
+import secrets
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from understudy.faults.light_hosts import policy_for
+from understudy.foundation.ids import MemberId
+from understudy.protocol import events as ev
+from understudy.protocol.causes import Cause, CauseKind
+from understudy.wire import cluster as wire
+from understudy.wire import sealing, transport
+from understudy.wire.certificates import Certificates
+
+_LIMIT = 10.0  # seconds for one attempt
+_GREETING_NAME = "understudy-nonce-bin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A coordinator, and what an intruder may have got hold of. `victim`: a member of an honest host."""
+
+    address: str
+    token: str
+    world: int
+    ours: Certificates
+    others: Certificates
+    victim: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    run: Callable[[Target], Awaitable[str]]
+    counted_as: str | None
+
+
+class GotThrough(Exception):
+    """The coordinator took an intruder for one of its own."""
+
+
+def greeting(target: Target, **changes: Any) -> wire.Attend:
+    plain: dict[str, Any] = {
+        "job": "job",
+        "host": f"intruder-{secrets.token_hex(3)}",
+        "ranks": 0,
+        "spares": 0,
+        "place": None,
+        "store": "127.0.0.1:1",
+        "term": 0,
+        "members": [],
+        "ends": [],
+        "settings": msgspec.to_builtins(policy_for(target.world)),
+    }
+    return wire.Attend(**{**plain, **changes})
+
+
+# -- with gRPC ---------------------------------------------------------------------------------------------------------
+
+
+async def _raw(target: Target, certificates: Certificates | None, messages: list[bytes], nonce: bytes | None) -> str:
+    """A call without seals. Returns its status."""
+    channel = transport.open_channel(target.address, certificates)
+    try:
+        metadata = () if nonce is None else ((_GREETING_NAME, nonce),)
+        call = channel.stream_stream(transport.PATH)(metadata=metadata)
+        with contextlib.suppress(Exception):
+            for message in messages:
+                await call.write(message)
+            await call.done_writing()
+        code = await asyncio.wait_for(call.code(), _LIMIT)
+    finally:
+        await channel.close()
+    if code is transport.grpc_module().StatusCode.OK:
+        raise GotThrough("a call without seals was served")
+    return str(code.name).lower()
+
+
+async def _sealed(target: Target, *bodies: bytes, token: str = "", welcome: bool = False) -> str:
+    """A call with our certificate. `welcome`: the first message will be taken, what follows must not be."""
+    channel = transport.open_channel(target.address, target.ours)
+    try:
+        stream = await sealing.call(channel.stream_stream(transport.PATH), token or target.token, _LIMIT)
+        for body in bodies:
+            await stream.write(body)
+        answers = [wire.decode_to_host(data) async for data in _until_the_end(stream)]
+    except transport.grpc_module().aio.AioRpcError as error:
+        return str(error.code().name).lower()
+    finally:
+        await channel.close()
+    taken = [answer for answer in answers if not isinstance(answer, wire.Refuse)]
+    if len(taken) > welcome or (not answers and not welcome):
+        raise GotThrough(f"it was answered with {answers}")
+    return "refused"
+
+
+async def _until_the_end(stream: sealing.SealedStream) -> Any:
+    while (data := await asyncio.wait_for(stream.read(), _LIMIT)) is not None:
+        yield data
+        if isinstance(wire.decode_to_host(data), wire.Refuse):
+            return
+
+
+async def without_tls(target: Target) -> str:
+    return await _raw(target, None, [b"hello"], bytes(16))
+
+
+async def with_a_foreign_certificate(target: Target) -> str:
+    return await _raw(target, target.others, [b"hello"], bytes(16))
+
+
+async def with_a_wrong_token(target: Target) -> str:
+    return await _sealed(target, wire.encode(greeting(target)), token=secrets.token_hex(16))
+
+
+async def without_a_seal(target: Target) -> str:
+    return await _raw(target, target.ours, [wire.encode(greeting(target))], secrets.token_bytes(16))
+
+
+async def without_a_nonce(target: Target) -> str:
+    return await _raw(target, target.ours, [secrets.token_bytes(secrets.randbelow(100))], None)
+
+
+async def with_a_recording(target: Target) -> str:
+    """A greeting that was good on another line."""
+    recorder = _Recorder()
+    line = await sealing.call(recorder.call, target.token, _LIMIT)
+    await line.write(wire.encode(greeting(target)))
+    return await _raw(target, target.ours, recorder.written, recorder.nonce)
+
+
+class _Recorder:
+    """A coordinator of the intruder's own, to which an honest host has spoken. The host's nonce is known, too."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.nonce = b""
+
+    def call(self, metadata: Any) -> "_Recorder":
+        self.nonce = metadata[0][1]
+        return self
+
+    async def initial_metadata(self) -> Any:
+        return ((_GREETING_NAME, secrets.token_bytes(16)),)
+
+    async def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+
+class _Twice:
+    """A stream that says everything after the first message twice."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._first = stream, True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def write(self, data: bytes) -> None:
+        for _ in range(1 if self._first else 2):
+            await self._stream.write(data)
+        self._first = False
+
+
+async def with_a_repetition(target: Target) -> str:
+    """The same message twice, on its own line."""
+    channel = transport.open_channel(target.address, target.ours)
+    try:
+        method = channel.stream_stream(transport.PATH)
+        line = await sealing.call(lambda metadata: _Twice(method(metadata=metadata)), target.token, _LIMIT)
+        await line.write(wire.encode(greeting(target)))
+        await line.write(wire.encode(wire.Measured(generation=1, timings={})))
+        async for _ in _until_the_end(line):
+            pass
+    except transport.grpc_module().aio.AioRpcError as error:
+        return str(error.code().name).lower()
+    finally:
+        await channel.close()
+    raise GotThrough("a message was taken twice")
+
+
+async def with_nonsense(target: Target) -> str:
+    nonsense = secrets.token_bytes(1 + secrets.randbelow(300))
+    return await _sealed(target, wire.encode(greeting(target)), nonsense, welcome=True)
+
+
+async def with_too_much(target: Target) -> str:
+    return await _sealed(target, wire.encode(greeting(target)), bytes(wire.LARGEST + 1), welcome=True)
+
+
+async def with_far_too_much(target: Target) -> str:
+    return await _raw(target, target.ours, [bytes(transport.LARGEST_TAKEN + 1)], bytes(16))
+
+
+async def of_another_job(target: Target) -> str:
+    return await _sealed(target, wire.encode(greeting(target, job="another")))
+
+
+async def with_other_settings(target: Target) -> str:
+    return await _sealed(target, wire.encode(greeting(target, settings={"world_size": target.world + 1})))
+
+
+async def of_a_later_term(target: Target) -> str:
+    return await _sealed(target, wire.encode(greeting(target, term=2**40)))
+
+
+async def speaking_for_others(target: Target) -> str:
+    """A host that is part of the job says that a member of another host has ended."""
+    cause = Cause(kind=CauseKind.SIGNAL, detail="so they say", exit_code=-9)
+    lie = wire.from_event(ev.MemberLost(at=0.0, member=MemberId(target.victim), cause=cause))
+    return await _sealed(target, wire.encode(greeting(target)), wire.encode(lie), welcome=True)
+
+
+async def claiming_others(target: Target) -> str:
+    """A greeting that claims a member of another host."""
+    return await _sealed(target, wire.encode(greeting(target, members=[target.victim])), welcome=True)
+
+
+# -- with HTTP ---------------------------------------------------------------------------------------------------------
+
+
+def http_context(target: Target, certificates: Certificates | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=target.ours.authority.decode("ascii"))
+    if certificates is not None:
+        context.load_cert_chain(certificates.folder / "cert.pem", certificates.folder / "key.pem")
+    return context
+
+
+async def http(port: int, context: ssl.SSLContext | None, request: bytes) -> bytes:
+    """What comes back, if anything."""
+    name = None if context is None else "understudy"
+    answer = b""
+    with contextlib.suppress(ssl.SSLError, ConnectionError):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
+        try:
+            writer.write(request)
+            if context is None:
+                writer.write_eof()  # else what looks like the beginning of a handshake would be waited for
+            answer = await asyncio.wait_for(reader.read(), _LIMIT)
+        finally:
+            writer.close()
+    return answer
+
+
+ATTEMPTS = {
+    "without TLS": Attempt(without_tls, None),
+    "with a certificate of another authority": Attempt(with_a_foreign_certificate, None),
+    "with a wrong token": Attempt(with_a_wrong_token, "unauthorised"),
+    "without a seal": Attempt(without_a_seal, "unauthorised"),
+    "without a nonce": Attempt(without_a_nonce, "malformed"),
+    "with a recorded greeting": Attempt(with_a_recording, "unauthorised"),
+    "with a repeated message": Attempt(with_a_repetition, "replayed"),
+    "with nonsense under a good seal": Attempt(with_nonsense, "malformed"),
+    "with too large a message": Attempt(with_too_much, "oversized"),
+    "with far too large a message": Attempt(with_far_too_much, None),
+    "of another job": Attempt(of_another_job, "job"),
+    "with other settings": Attempt(with_other_settings, "settings"),
+    "that has obeyed a later term": Attempt(of_a_later_term, "later term"),
+    "that speaks for another host": Attempt(speaking_for_others, "not its own"),
+    "that claims another host's member": Attempt(claiming_others, "not its own"),
+}

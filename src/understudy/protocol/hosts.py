@@ -1,0 +1,105 @@
+"""The hosts of a job: who is there, who was silent for too long, and who is under suspicion.
+
+A host is a failure domain. A silent host is evidence; that it is lost is decided when its patience is over. A host that
+was lost, or on which spares do not come up, is under suspicion for a while: no rank goes there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from understudy.foundation.ids import HostId
+
+THIS_HOST = HostId("this host")
+"""The only one, where there is no cluster."""
+
+
+@dataclass(slots=True)
+class Host:
+    """`ranks`: how many it holds when a world is founded; 0 for a host that offers only spares. `spares`: processes to
+    keep ready there. `place`: its place among the others (torchrun's node rank). `store`: where its c10d store listens;
+    empty where workers know it anyway."""
+
+    id: HostId
+    ranks: int
+    spares: int
+    place: int
+    store: str = ""
+    present: bool = True
+    silent_since: float | None = None
+    patience: float = 0.0
+    suspect_until: float = 0.0
+    failures_in_a_row: int = 0  # spares that died there before they were warm
+
+    def deadline(self) -> float | None:
+        return None if self.silent_since is None else self.silent_since + self.patience
+
+
+@dataclass(slots=True)
+class Hosts:
+    """By identity. Looking for one is linear in their number; that happens only when a rank is given away."""
+
+    by_id: dict[HostId, Host] = field(default_factory=dict)
+    silent: dict[HostId, None] = field(default_factory=dict)
+    offer_spares: bool = False  # any of them ever did
+    founding_hosts: int = 0  # present ones that hold ranks from the beginning
+    founding_ranks: int = 0  # that they hold together; counted, because thousands of hosts come one by one
+
+    def join(self, id_: HostId, ranks: int, spares: int, place: int | None = None, store: str = "") -> Host:
+        """A host that comes back keeps what is held against it."""
+        known = self.by_id.get(id_)
+        host = Host(id_, ranks, spares, len(self.by_id) if place is None else place, store)
+        self._count(known, -1)
+        self._count(host, 1)
+        if known is not None:
+            host.suspect_until, host.failures_in_a_row = known.suspect_until, known.failures_in_a_row
+        self.by_id[id_] = host
+        self.offer_spares |= spares > 0
+        self.silent.pop(id_, None)
+        return host
+
+    def fall_silent(self, host: Host, at: float, patience: float) -> None:
+        if host.present and host.silent_since is None:
+            host.silent_since, host.patience = at, patience
+            self.silent[host.id] = None
+
+    def speak(self, host: Host) -> None:
+        host.silent_since = None
+        self.silent.pop(host.id, None)
+
+    def _count(self, host: Host | None, sign: int) -> None:
+        if host is not None and host.present and host.ranks:
+            self.founding_hosts += sign
+            self.founding_ranks += sign * host.ranks
+
+    def lose(self, host: Host, suspect_until: float) -> None:
+        self._count(host, -1)
+        host.present, host.silent_since = False, None
+        host.suspect_until = max(host.suspect_until, suspect_until)
+        self.silent.pop(host.id, None)
+
+    def overdue(self, at: float) -> list[Host]:
+        silent = [self.by_id[id_] for id_ in self.silent]
+        return [host for host in silent if (deadline := host.deadline()) is not None and at >= deadline]
+
+    def next_deadline(self) -> float | None:
+        deadlines = [self.by_id[id_].deadline() for id_ in self.silent]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def usable(self, id_: HostId, at: float) -> bool:
+        """May a rank go there? A host that is silent right now may be on its way out."""
+        host = self.by_id.get(id_)
+        return host is not None and host.present and host.silent_since is None and at >= host.suspect_until
+
+    def founders(self) -> list[Host]:
+        """Those that hold ranks from the beginning, in their order."""
+        return sorted((host for host in self._present() if host.ranks), key=lambda host: (host.place, host.id))
+
+    def _present(self) -> Iterator[Host]:
+        return (host for host in self.by_id.values() if host.present)
+
+    def present(self) -> list[Host]:
+        return list(self._present())
+
+    def copy(self) -> "Hosts":
+        hosts = {id_: replace(host) for id_, host in self.by_id.items()}
+        return replace(self, by_id=hosts, silent=dict(self.silent))

@@ -1,0 +1,154 @@
+"""What a coordinator leaves to its successor, and how the successor goes on.
+
+The facts of a membership are recorded with every generation, and again when it has resumed. They are enough to go on:
+whatever else a coordinator knew (positions, who is warm, twin keys) the members say again when their hosts have found
+the new one. A recovery that was under way is not continued but opened again, in the next generation; that is what every
+new fault does too.
+"""
+
+from dataclasses import dataclass
+
+from understudy.foundation.ids import Generation, HostId, MemberId, Rank
+from understudy.protocol.commands import Command, StopJob
+from understudy.protocol.job import JobMachine
+from understudy.protocol.policy import Policy
+from understudy.protocol.roster import Member, Standing
+from understudy.protocol.stages import Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberFacts:
+    id: MemberId
+    host: HostId
+    rank: Rank | None
+    slot: int
+    standing: Standing
+    assigned_in: Generation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """`suspect_for`: seconds, because two coordinators do not share a clock."""
+
+    id: HostId
+    ranks: int
+    spares: int
+    place: int
+    store: str
+    present: bool
+    suspect_for: float
+    failures_in_a_row: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Of one membership. `settled`: no recovery is under way. `pace`: of steps, from which deadlines follow."""
+
+    generation: Generation
+    founded_in: Generation
+    established: bool
+    settled: bool
+    members: tuple[MemberFacts, ...]
+    hosts: tuple[HostFacts, ...]
+    homes: tuple[tuple[Rank, HostId, int], ...]
+    store: HostId
+    pace: float
+    next_number: int
+    start_overs: int
+    replacements: int
+    left: tuple[Rank, ...]
+    released: bool
+    stopped: StopJob | None = None
+
+    def active(self) -> dict[Rank, MemberId]:
+        """Who trained, by rank."""
+        members = (member for member in self.members if member.standing is Standing.ACTIVE)
+        return {member.rank: member.id for member in members if member.rank is not None}
+
+
+def facts_of(machine: JobMachine, at: float) -> Facts:
+    """Linear in the size of the world; asked for once per generation."""
+    recovery = machine.recovery
+    return Facts(
+        generation=recovery.generation,
+        founded_in=recovery.founded_in,
+        established=recovery.established,
+        settled=machine.released or machine.stage in (Stage.TRAINING, Stage.FOUNDING),
+        members=tuple(
+            MemberFacts(
+                id=member.id,
+                host=member.host,
+                rank=member.rank,
+                slot=member.slot,
+                standing=member.standing,
+                assigned_in=member.assigned_in,
+            )
+            for member in machine.roster.members.values()
+        ),
+        hosts=tuple(
+            HostFacts(
+                id=host.id,
+                ranks=host.ranks,
+                spares=host.spares,
+                place=host.place,
+                store=host.store,
+                present=host.present,
+                suspect_for=max(0.0, host.suspect_until - at),
+                failures_in_a_row=host.failures_in_a_row,
+            )
+            for host in machine.hosts.by_id.values()
+        ),
+        homes=tuple((rank, host, slot) for rank, (host, slot) in sorted(recovery.homes.items())),
+        store=recovery.store,
+        pace=recovery.pace,
+        next_number=machine.roster.next_number,
+        start_overs=recovery.start_overs,
+        replacements=machine.pool.replacements,
+        left=tuple(sorted(machine.left)),
+        released=machine.released,
+        stopped=machine.stopped,
+    )
+
+
+def take_over(policy: Policy, facts: Facts, at: float) -> tuple[JobMachine, tuple[Command, ...]]:
+    """A machine that goes on from `facts`, and what is to be done first."""
+    machine = JobMachine(policy)
+    recovery = machine.recovery
+    for fact in facts.hosts:
+        host = machine.hosts.join(fact.id, fact.ranks, fact.spares, fact.place, fact.store)
+        host.suspect_until, host.failures_in_a_row = at + fact.suspect_for, fact.failures_in_a_row
+        host.present = fact.present
+        machine.hosts.fall_silent(host, at, policy.takeover_patience)
+    for known in facts.members:
+        _restore_member(machine, known, at)
+    machine.roster.next_number = facts.next_number
+    machine.pool.replacements = facts.replacements
+    machine.left, machine.released = set(facts.left), facts.released
+    recovery.generation, recovery.founded_in = facts.generation, facts.founded_in
+    recovery.established, recovery.start_overs = facts.established, facts.start_overs
+    recovery.homes = {rank: (host, slot) for rank, host, slot in facts.homes}
+    recovery.store, recovery.pace = facts.store, facts.pace
+    if facts.stopped is not None:
+        machine.stopped = facts.stopped
+        return machine, (facts.stopped,)
+    if not facts.settled:
+        recovery.stage = Stage.STOPPING
+        reason = "a new coordinator took over while the world was being formed again"
+        return machine, machine.open_again(at, reason)
+    recovery.stage = Stage.TRAINING if facts.established else Stage.FOUNDING
+    return machine, ()
+
+
+def _restore_member(machine: JobMachine, known: MemberFacts, at: float) -> None:
+    """As if it were connected: what it is told too early is lost, and said again when it says hello."""
+    roster = machine.roster
+    member = Member(known.id, Standing.STARTING, known.host, connected=True)
+    roster.members[member.id] = member
+    if known.rank is None:
+        roster.starting[member.id] = None  # if it is warm, it will say so again
+        roster.spares_on[member.host] = roster.spares_on.get(member.host, 0) + 1
+        return
+    member.rank, member.slot, member.standing = known.rank, known.slot, known.standing
+    member.assigned_in, member.assigned_at = known.assigned_in, at
+    roster.holders[known.rank] = member.id
+    roster.slots.setdefault(member.host, {})[known.slot] = member.id

@@ -1,0 +1,79 @@
+"""What members are told in a recovery, and told again: messages may be lost, and hosts come back. To hear something
+twice does no harm."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from understudy.protocol.commands import AbandonGeneration, AssignRank, Command
+from understudy.protocol.roster import Member, Standing
+from understudy.protocol.stages import Stage
+
+if TYPE_CHECKING:
+    from understudy.protocol.recovery import Recovery
+
+
+def assign(recovery: "Recovery", member: Member) -> list[Command]:
+    """Tell a member its rank, once it can be told."""
+    if member.rank is None or not member.connected:
+        return []
+    return [
+        AssignRank(
+            member=member.id,
+            rank=member.rank,
+            slot=member.slot,
+            store=recovery.store,
+            generation=member.assigned_in,
+            founded_in=recovery.founded_in,
+            founding=member.assigned_in == recovery.founded_in,
+        )
+    ]
+
+
+def catch_up(recovery: "Recovery", members: Iterable[Member]) -> list[Command]:
+    """Tell members that got their rank in an older generation which one it is now: they may not have heard."""
+    late = tuple(
+        member.id
+        for member in members
+        if member.connected and member.rank is not None and member.assigned_in < recovery.generation
+    )
+    if not late or recovery.stage not in (Stage.STOPPING, Stage.FORMING):
+        return []
+    return [AbandonGeneration(generation=recovery.generation, members=late, reason=recovery.reason)]
+
+
+def say_again(recovery: "Recovery") -> list[Command]:
+    """What was not answered."""
+    members = recovery.roster.members
+    if recovery.stage is Stage.FORMING and recovery.plan is not None:
+        awaited = [members[id_] for id_ in sorted(recovery.awaited)]
+        return [*catch_up(recovery, (m for m in awaited if m.standing is Standing.PREPARED)), recovery.plan]
+    if recovery.stage is not Stage.STOPPING:
+        return []
+    silent = tuple(id_ for id_ in sorted(recovery.awaited) if members[id_].connected)
+    commands: list[Command] = []
+    if silent:
+        commands.append(AbandonGeneration(generation=recovery.generation, members=silent, reason=recovery.reason))
+    joining = [members[id_] for id_ in sorted(recovery.joining)]
+    for member in joining:
+        commands += assign(recovery, member)
+    return commands + catch_up(recovery, joining)
+
+
+def tell_again(recovery: "Recovery", at: float, members: list[Member]) -> list[Command]:
+    """A host is connected again: what its members may not have heard. Their time begins anew, and the order to kill one
+    may have been lost as well."""
+    seated = [member for member in members if member.rank is not None]
+    ids = tuple(member.id for member in seated if member.connected)
+    recovery.killed.difference_update(ids)
+    commands: list[Command] = []
+    for member in seated:
+        if member.standing is Standing.JOINING or recovery.stage is Stage.FOUNDING:
+            commands += assign(recovery, member)
+    if recovery.stage is Stage.STOPPING and ids:
+        if not recovery.awaited.isdisjoint(ids):
+            recovery.deadline = at + recovery.policy.stall_deadline(recovery.pace)
+        commands.append(AbandonGeneration(generation=recovery.generation, members=ids, reason=recovery.reason))
+    elif recovery.stage is Stage.FORMING and recovery.plan is not None and ids:
+        commands += [*catch_up(recovery, seated), replace(recovery.plan, members=ids)]
+    return commands

@@ -1,0 +1,272 @@
+"""Many hosts, and coordinators that die or sleep: what a cluster adds to the timed simulation.
+
+Knows hosts, what their agents keep while nobody listens, and which coordinator leads (`leadership`). A member on a host
+that is cut off goes on until it needs the others. All decisions are the machine's; a coordinator that takes over begins
+with the last recorded facts and with nothing else.
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+from understudy.foundation.ids import HostId, MemberId, Rank
+from understudy.protocol import events as ev
+from understudy.protocol.causes import Cause, CauseKind
+from understudy.protocol.commands import Command, DismissStranger, KillMember, RecordGeneration, StartMember
+from understudy.protocol.policy import Policy
+from understudy.simulator.faults import Fault
+from understudy.simulator.leadership import Leadership
+from understudy.simulator.member import MEETING_PLACES, Meeting, Place, SimulatedMember
+from understudy.simulator.mishaps import OF_HOSTS, WHEN_ACTING, HostPlan, Mishap, MishapKind
+from understudy.simulator.network import Weather
+from understudy.simulator.script import Script
+from understudy.simulator.simulation import Simulation
+
+KILLED_WITH_HOST = Cause(kind=CauseKind.SIGNAL, detail="killed with its host", exit_code=-9)
+KEEPALIVE = (1.0, 2.0)  # seconds until a cut connection is noticed
+RECONNECT = (0.01, 2.0)  # seconds until an agent has found the leader
+NEEDS_OTHERS = MEETING_PLACES | {Place.AWAITING, Place.RECEIVING}
+
+
+class ClusterSimulation(Simulation):
+    def __init__(
+        self,
+        script: Script,
+        policy: Policy,
+        *,
+        places: Sequence[HostPlan],
+        mishaps: Sequence[Mishap],
+        chance: Random,
+        faults: tuple[Fault, ...] = (),
+        weather: Weather | None = None,
+    ) -> None:
+        super().__init__(script, policy, chance=chance, faults=faults, weather=weather)
+        self.places = {place.id: place for place in places}
+        self.mishaps = list(mishaps)
+        self.host_of: dict[MemberId, HostId] = {}
+        self.dead: set[HostId] = set()
+        self.cut: set[HostId] = set()
+        self.leadership = Leadership(self)
+        self._said: dict[MemberId, dict[type[ev.Event], ev.Event]] = {}
+        self._unnoticed: set[MemberId] = set()  # processes that have ended, and whose agent will see it in a moment
+        self._ends: dict[HostId, list[ev.MemberLost]] = {place.id: [] for place in places}
+        self._held: dict[HostId, list[tuple[SimulatedMember, ev.Event]]] = {place.id: [] for place in places}
+        self._late: dict[HostId, list[tuple[SimulatedMember, Meeting]]] = {place.id: [] for place in places}
+
+    def _begin(self) -> None:
+        for place in self.places.values():
+            self.later(self.chance.uniform(0.0, 1.0), self._attach, place.id, self.leadership.term)
+        for mishap in self.mishaps:
+            if mishap.kind not in WHEN_ACTING:
+                self._at(mishap.at, self._befall, mishap)
+
+    # -- hosts and agents ---------------------------------------------------------------------------------------------
+
+    def reachable(self, host: HostId) -> bool:
+        return self.leadership.hears(host) and host not in self.cut
+
+    def find_the_leader(self) -> None:
+        """Every agent that is not connected looks for whoever leads."""
+        for host in self.places:
+            if not self.leadership.hears(host):
+                self.later(self.chance.uniform(*RECONNECT), self._attach, host, self.leadership.term)
+
+    def _attach(self, host: HostId, term: int) -> None:
+        """An agent has found the leader: it tells how processes ended, who lives, and what each of them said last."""
+        leads = self.leadership.leading and term == self.leadership.term
+        if not leads or host in self.dead or host in self.cut or self.leadership.hears(host):
+            return
+        self.leadership.attach(host)
+        self._held[host].clear()
+        for lost in list(self._ends[host]):
+            self.tell_machine(lost)
+        living = [member for member in self._on(host) if member.alive or member.id in self._unnoticed]
+        known = self.machine.hosts.by_id.get(host)
+        self.tell_machine(ev.HostHeard(at=self.now, host=host, members=tuple(member.id for member in living)))
+        if known is None or not known.present:
+            place = self.places[host]
+            self.tell_machine(ev.HostJoined(at=self.now, host=host, ranks=place.ranks, spares=place.spares))
+        for member in living:
+            for event in list(self._said.get(member.id, {}).values()):
+                self.send(member, event)
+
+    def _on(self, host: HostId) -> list[SimulatedMember]:
+        return [member for member in self.members.values() if self.host_of[member.id] == host]
+
+    # -- mishaps ------------------------------------------------------------------------------------------------------
+
+    def _befall(self, mishap: Mishap) -> None:
+        host = mishap.host
+        if mishap.kind not in OF_HOSTS:
+            self.leadership.befall(mishap)
+        elif host is not None and host not in self.dead and host not in self.cut:
+            self.note(mishap.kind, f" {host}")
+            killed = mishap.kind is MishapKind.HOST_KILLED
+            (self.dead if killed else self.cut).add(host)
+            for member in self._on(host) if killed else []:
+                self.end(member, KILLED_WITH_HOST)
+                self._unnoticed.discard(member.id)
+            delay = self.chance.uniform(0.0, 0.05) if killed else self.chance.uniform(*KEEPALIVE)
+            self.later(delay, self._notice_silence, host)
+            if mishap.lasts is not None:
+                self.later(mishap.lasts, self._revive if killed else self._heal, host)
+
+    def note(self, kind: MishapKind, words: str = "") -> None:
+        self.fired[kind.value] += 1
+        self.story.append(f"{self.now:.2f} mishap: {kind.value}{words}")
+
+    def _notice_silence(self, host: HostId) -> None:
+        if host in self.dead or host in self.cut:
+            self._end_line(host)
+
+    def _revive(self, host: HostId) -> None:
+        """A host that died comes back empty, with an agent that knows nothing."""
+        self.dead.discard(host)
+        self._ends[host].clear()
+        self._end_line(host)  # should that not have been seen
+        self.later(self.chance.uniform(*RECONNECT), self._attach, host, self.leadership.term)
+
+    def _end_line(self, host: HostId) -> None:
+        if self.leadership.is_told_by(host):
+            self.leadership.detach(host)
+            self.tell_machine(ev.HostSilent(at=self.now, host=host, why="the connection ended"))
+
+    def _heal(self, host: HostId) -> None:
+        """If the cut was short enough, not even the connections have noticed it."""
+        self.cut.discard(host)
+        self.story.append(f"{self.now:.2f} host {host} is connected again")
+        for member, event in self._held[host]:
+            self.send(member, event)
+        self._held[host].clear()
+        late, self._late[host] = self._late[host], []
+        for member, meeting in late:
+            if member.alive and member.meeting == meeting:
+                self.arrive(member, meeting)
+        for member in self._on(host):
+            if member.place in NEEDS_OTHERS and (member.meeting is None or self.is_complete(member.meeting)):
+                self._schedule(member)
+        self.later(self.chance.uniform(*RECONNECT), self._attach, host, self.leadership.term)
+
+    # -- commands -----------------------------------------------------------------------------------------------------
+
+    def obey(self, commands: tuple[Command, ...], heard_of_commit: bool) -> None:
+        dies_after = self._when_to_die(len(commands))
+        for number, command in enumerate(commands):
+            if number == dies_after:
+                self.leadership.die(MishapKind.COORDINATOR_ACTING)
+            if not self.leadership.leading:
+                self.story.append(f"not carried out: {commands[number:]}")
+                return
+            recorded = isinstance(command, RecordGeneration)  # with all that the machine knows by now
+            super().obey((self.machine.recovery.record() if recorded else command,), heard_of_commit)
+
+    def _when_to_die(self, commands: int) -> int | None:
+        due = commands > 1 and self._take_mishap(MishapKind.COORDINATOR_ACTING)
+        return self.chance.randrange(1, commands) if due else None
+
+    def _take_mishap(self, kind: MishapKind) -> bool:
+        for mishap in self.mishaps:
+            if mishap.kind is kind and self.now >= mishap.at:
+                self.mishaps.remove(mishap)
+                return True
+        return False
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case RecordGeneration():
+                self.leadership.record()
+                self._forsake()
+                if self._take_mishap(MishapKind.COORDINATOR_AFTER_RECORD):
+                    self.leadership.die(MishapKind.COORDINATOR_AFTER_RECORD)
+            case StartMember(member=id_, host=host):
+                self.host_of[id_] = host
+                if self.reachable(host) and host not in self.dead:
+                    super()._carry_out(command)
+            case KillMember(member=id_) if id_ not in self.members or not self.reachable(self.host_of[id_]):
+                pass
+            case DismissStranger(member=id_, reason=reason):
+                self.end(self.members[id_], Cause(kind=CauseKind.DISMISSED, detail=reason, exit_code=-9))
+            case _:
+                super()._carry_out(command)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def send(self, member: SimulatedMember, event: ev.Event) -> None:
+        host = self.host_of[member.id]
+        self._said.setdefault(member.id, {})[type(event)] = event
+        if host in self.cut:
+            self._held[host].append((member, event))
+        elif self.leadership.is_told_by(host):
+            at = self.network.arrival(self.now, member.id, event, upward=True)
+            if at is not None:
+                self._at(at, self.leadership.receive, self.leadership.term, event)
+
+    def transmit(self, member: SimulatedMember, command: Command) -> None:
+        self.transmit_from(self.leadership.term, member, command)
+
+    def transmit_from(self, term: int, member: SimulatedMember, command: Command) -> None:
+        at = self.network.arrival(self.now, member.id, command, upward=False)
+        if at is not None:
+            self._at(at, self._deliver_from, term, member, command)
+
+    def _deliver_from(self, term: int, member: SimulatedMember, command: Command) -> None:
+        """An agent that has obeyed a newer coordinator refuses the older one."""
+        host = self.host_of[member.id]
+        if host not in self.cut and self.leadership.obeys(host, term):
+            self._deliver(member, command)
+
+    def on_gone(self, member: SimulatedMember, cause: Cause) -> None:
+        host = self.host_of[member.id]
+        if host not in self.dead:
+            self._unnoticed.add(member.id)
+            self.later(self.chance.uniform(0.001, 0.1), self._tell_of_loss, host, member.id, cause)
+
+    def _tell_of_loss(self, host: HostId, member: MemberId, cause: Cause) -> None:
+        if member not in self._unnoticed:
+            return  # its host died first
+        self._unnoticed.discard(member)
+        self._said.pop(member, None)
+        lost = ev.MemberLost(at=self.now, member=member, cause=cause)
+        self._ends[host].append(lost)
+        self._pass_on_loss(host, lost)
+
+    def _pass_on_loss(self, host: HostId, lost: ev.MemberLost) -> None:
+        """A connection that outlives a cut delivers in the end."""
+        if host in self.cut:
+            self.later(1.0, self._pass_on_loss, host, lost)
+        elif self.leadership.is_told_by(host):
+            self.leadership.receive(self.leadership.term, lost)
+
+    def tell_machine(self, event: ev.Event) -> None:
+        if self.leadership.leading:
+            super().tell_machine(event)
+
+    def begin_leadership(self, commands: tuple[Command, ...]) -> None:
+        self._tick_at = None
+        self.obey(commands, heard_of_commit=self.machine.recovery.established)
+        self._plan_tick()
+        self.find_the_leader()
+
+    def _forsake(self) -> None:
+        """Members that cannot be told that they are none any more: what they do is refused."""
+        for member in self.members.values():
+            lost = member.alive and member.id not in self.machine.roster.members
+            if lost and not self.reachable(self.host_of[member.id]):
+                member.forsaken = True
+
+    # -- members on hosts that are cut off ----------------------------------------------------------------------------
+
+    def _move(self, member: SimulatedMember, ticket: int) -> None:
+        if member.place not in NEEDS_OTHERS or self.host_of[member.id] not in self.cut:
+            super()._move(member, ticket)
+
+    def arrive(self, member: SimulatedMember, meeting: Meeting) -> None:
+        host = self.host_of[member.id]
+        if host in self.cut:
+            self._late[host].append((member, meeting))
+        else:
+            super().arrive(member, meeting)
+
+    def _giver(self, rank: Rank, step: int) -> SimulatedMember | None:
+        giver = super()._giver(rank, step)
+        gone = giver is not None and (giver.forsaken or self.host_of[giver.id] in self.cut)
+        return None if gone else giver

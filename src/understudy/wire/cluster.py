@@ -1,0 +1,198 @@
+"""Messages between the agents of hosts and their coordinator, over one stream per host.
+
+An agent speaks first (`Attend`) and is welcomed or refused. Then it sends events, and gets orders. Every order carries
+the term of the coordinator that gave it; an agent that has heard of a newer term refuses it. A line belongs to one job:
+its key is made of that job's token (`sealing`).
+"""
+
+import math
+from typing import Annotated, Any
+
+import msgspec
+
+from understudy.errors import WireError
+from understudy.protocol import events as ev
+from understudy.wire.messages import FromAgent
+
+LARGEST = 5 * 1024 * 1024  # bytes of one message; a worker says 4 MiB at most (`framing`)
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[\w.:@/-]+$")]
+Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+Number = Annotated[int, msgspec.Meta(ge=0)]  # of a term or a generation
+Reason = Annotated[str, msgspec.Meta(max_length=10_000)]
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fields=True):
+    pass
+
+
+# -- agent to coordinator ----------------------------------------------------------------------------------------------
+
+
+class Happened(_Message, frozen=True, kw_only=True):
+    """An event of the protocol. `ago`: seconds between the first sign of it and now, where one was seen."""
+
+    kind: str
+    body: msgspec.Raw
+    ago: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
+
+
+class Attend(_Message, frozen=True, kw_only=True):
+    """`ranks` 0: a host for spares. `members`: every process of the job that lives here. `ends`: how others ended, for
+    a coordinator that may not know. `term`: of the last coordinator that this agent obeyed. `settings`: of the job, as
+    this host was started; all hosts must agree."""
+
+    job: Name
+    host: Name
+    ranks: Count
+    spares: Count
+    place: Count | None
+    store: Annotated[str, msgspec.Meta(max_length=300)]  # host:port of the c10d store beside this agent
+    term: Number
+    members: list[Name]
+    ends: list[Happened]
+    settings: dict[str, Any]
+
+
+class Measured(_Message, frozen=True, kw_only=True):
+    """What a member that resumed measured; only for the ledger."""
+
+    generation: Number
+    timings: dict[str, float]
+    transfer: dict[str, Any] | None = None
+
+
+class Bequeathed(_Message, frozen=True, kw_only=True):
+    """What a member leaves to whoever will replace it. `rank` and `world` (the generation in which it was founded) say
+    whose it is when that member is not known any more. `again`: it was told before, to another coordinator."""
+
+    member: Name
+    content: bytes
+    rank: Count | None = None
+    world: Number = 0
+    again: bool = False
+
+
+class Farewell(_Message, frozen=True, kw_only=True):
+    """The agent ends, by the wish of its operator; nothing of the job lives here any more."""
+
+    reason: Reason
+
+
+FromHost = Attend | Happened | Measured | Bequeathed | Farewell
+
+# -- coordinator to agent ----------------------------------------------------------------------------------------------
+
+
+class Welcome(_Message, frozen=True, kw_only=True):
+    term: int
+    host: str
+    world_size: int
+
+
+class Refuse(_Message, frozen=True, kw_only=True):
+    """`final`: there is no use in trying again."""
+
+    reason: str
+    final: bool = False
+    leader: str = ""  # where to go instead, if that is known
+
+
+class Start(_Message, frozen=True, kw_only=True):
+    term: int
+    member: str
+    rank: int | None
+
+
+class Tell(_Message, frozen=True, kw_only=True):
+    """Pass a message on to a worker."""
+
+    term: int
+    member: str
+    message: FromAgent
+
+
+class Kill(_Message, frozen=True, kw_only=True):
+    term: int
+    member: str
+    hang: bool
+    reason: str
+
+
+class Keep(_Message, frozen=True, kw_only=True):
+    """Keep what a rank of another host left: that host and the coordinator may be lost together."""
+
+    term: int
+    kept: Bequeathed
+
+
+class Stop(_Message, frozen=True, kw_only=True):
+    term: int
+    outcome: str
+    reason: str
+    exit_code: int
+
+
+ToHost = Welcome | Refuse | Start | Tell | Kill | Keep | Stop
+
+_encoder = msgspec.msgpack.Encoder()
+_from_host: "msgspec.msgpack.Decoder[Any]" = msgspec.msgpack.Decoder(FromHost)
+_to_host: "msgspec.msgpack.Decoder[Any]" = msgspec.msgpack.Decoder(ToHost)
+
+_EVENTS: dict[str, type[ev.Event]] = {
+    kind.__name__: kind
+    for kind in (
+        ev.MemberConnected,
+        ev.MemberParked,
+        ev.MemberEstablished,
+        ev.MemberLost,
+        ev.ProgressStalled,
+        ev.PaceLearnt,
+        ev.PositionReported,
+        ev.MemberPrepared,
+        ev.MemberResumed,
+        ev.RecoveryFailed,
+        ev.MemberFinished,
+    )
+}
+"""What a host may tell. Who joins, who is silent and who stops the job is seen by the coordinator itself."""
+
+
+def encode(message: FromHost | ToHost) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_from_host(data: bytes) -> FromHost:
+    return _decode(_from_host, data)  # type: ignore[no-any-return]
+
+
+def decode_to_host(data: bytes) -> ToHost:
+    return _decode(_to_host, data)  # type: ignore[no-any-return]
+
+
+def _decode(decoder: "msgspec.msgpack.Decoder[Any]", data: bytes) -> Any:
+    if len(data) > LARGEST:
+        raise WireError(f"a message of {len(data)} bytes is over the limit of {LARGEST}", kind="oversized")
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise WireError(f"not a message: {error}") from error
+
+
+def from_event(event: ev.Event, ago: float | None = None) -> Happened:
+    return Happened(kind=type(event).__name__, body=msgspec.Raw(_encoder.encode(event)), ago=ago)
+
+
+def to_event(happened: Happened, at: float) -> ev.Event:
+    """With the receiver's own time: hosts do not share a clock."""
+    kind = _EVENTS.get(happened.kind)
+    if kind is None:
+        raise WireError(f"a host may not tell of {happened.kind[:50]}")
+    try:
+        told = msgspec.msgpack.decode(happened.body, type=dict[str, Any])
+        event: ev.Event = msgspec.convert({**told, "at": at}, kind)
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        raise WireError(f"not a {happened.kind}: {error}") from error
+    if isinstance(event, ev.PaceLearnt) and not (math.isfinite(event.pace) and event.pace >= 0):
+        raise WireError(f"not a pace: {event.pace}")  # deadlines follow from it
+    return event

@@ -1,0 +1,94 @@
+"""Seals what goes over a line between an agent and a coordinator, so that only who knows the job's token is heard.
+
+Both sides give a number that was never used before (a nonce). Token and nonces make a key that is good for this line
+only, and every message carries its place in the line and a code of both. So the token itself never travels; a message
+that was recorded cannot be said again, not on this line and not on another; and a coordinator proves itself to an agent
+like an agent to it. Nothing here hides anything: that is what TLS is for.
+"""
+
+import asyncio
+import hmac
+import secrets
+from typing import Any
+
+from understudy.errors import WireError
+
+_NONCE = "understudy-nonce-bin"  # binary metadata of a call
+_NONCE_LENGTH, _CODE_LENGTH, _PLACE_LENGTH = 16, 16, 8
+OVERHEAD = _CODE_LENGTH + _PLACE_LENGTH
+_HOST, _COORDINATOR = b"host", b"coordinator"
+
+
+class _Direction:
+    """One of the two ways of a line: counts, makes codes and compares them."""
+
+    def __init__(self, key: bytes, speaker: bytes) -> None:
+        self._key, self._speaker, self._next = key, speaker, 0
+
+    def _code(self, place: bytes, body: bytes) -> bytes:
+        return hmac.digest(self._key, self._speaker + place + body, "sha256")[:_CODE_LENGTH]
+
+    def seal(self, body: bytes) -> bytes:
+        place = self._next.to_bytes(_PLACE_LENGTH)
+        self._next += 1
+        return self._code(place, body) + place + body
+
+    def open(self, data: bytes) -> bytes:
+        code, place, body = data[:_CODE_LENGTH], data[_CODE_LENGTH:OVERHEAD], data[OVERHEAD:]
+        if len(data) < OVERHEAD or not hmac.compare_digest(code, self._code(place, body)):
+            raise WireError("the token of the job is another one, or the message was changed", kind="unauthorised")
+        if int.from_bytes(place) != self._next:
+            raise WireError(f"message {int.from_bytes(place)} instead of {self._next}", kind="replayed")
+        self._next += 1
+        return body
+
+
+class SealedStream:
+    """Has the `read` and `write` of the stream below; `read` gives None at its end."""
+
+    def __init__(self, stream: Any, reading: _Direction, writing: _Direction) -> None:
+        self._stream, self._reading, self._writing = stream, reading, writing
+
+    async def read(self) -> bytes | None:
+        data = await self._stream.read()
+        return self._reading.open(data) if isinstance(data, bytes) else None
+
+    async def write(self, body: bytes) -> None:
+        await self._stream.write(self._writing.seal(body))
+
+
+def _directions(token: str, of_host: bytes, of_coordinator: bytes) -> tuple[_Direction, _Direction]:
+    key = hmac.digest(token.encode(), b"understudy line 1" + of_host + of_coordinator, "sha256")
+    return _Direction(key, _HOST), _Direction(key, _COORDINATOR)
+
+
+async def call(method: Any, token: str, limit: float) -> SealedStream:
+    """The agent's side. `method`: of a gRPC channel. Raises `TimeoutError` when nobody answers."""
+    own = secrets.token_bytes(_NONCE_LENGTH)
+    stream = method(metadata=((_NONCE, own),))
+    try:
+        metadata = await asyncio.wait_for(stream.initial_metadata(), limit)
+        if not metadata:  # a call that has failed says so only when it is read
+            await asyncio.wait_for(stream.read(), limit)
+        theirs = _nonce_in(metadata)
+    except BaseException:
+        stream.cancel()
+        raise
+    from_host, from_coordinator = _directions(token, own, theirs)
+    return SealedStream(stream, from_coordinator, from_host)
+
+
+async def answer(context: Any, token: str) -> SealedStream:
+    """The coordinator's side."""
+    theirs = _nonce_in(context.invocation_metadata())
+    own = secrets.token_bytes(_NONCE_LENGTH)
+    await context.send_initial_metadata(((_NONCE, own),))
+    from_host, from_coordinator = _directions(token, theirs, own)
+    return SealedStream(context, from_host, from_coordinator)
+
+
+def _nonce_in(metadata: Any) -> bytes:
+    found = [value for name, value in metadata or () if name == _NONCE]
+    if len(found) != 1 or not isinstance(found[0], bytes) or len(found[0]) != _NONCE_LENGTH:
+        raise WireError("a line that does not begin as ours do", kind="malformed")
+    return found[0]

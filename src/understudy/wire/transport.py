@@ -1,0 +1,137 @@
+"""How agents and coordinators reach each other: one gRPC method, and what makes a silent peer noticed.
+
+Messages are our own (`wire.cluster`), so no generated code is needed. The transport's keep-alive is the heartbeat of a
+host: it costs no Python.
+"""
+
+import functools
+import ipaddress
+import os
+from typing import Any
+
+from understudy.errors import SettingsError
+from understudy.wire.certificates import NAME, Certificates
+from understudy.wire.cluster import LARGEST
+
+SERVICE, METHOD = "understudy.v1.Coordinator", "Attend"
+_FORK_SETTING = "GRPC_ENABLE_FORK_SUPPORT"
+PATH = f"/{SERVICE}/{METHOD}"
+
+LARGEST_TAKEN = LARGEST + 1024 * 1024
+"""Bytes that gRPC takes. What is above `LARGEST` we refuse and count; what is above this gRPC refuses, unread."""
+
+_BOTH = (
+    ("grpc.keepalive_timeout_ms", 1000),
+    ("grpc.http2.ping_timeout_ms", 1000),  # without this one a peer that stands still is noticed after a minute
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", LARGEST_TAKEN),
+    ("grpc.max_send_message_length", 2 * LARGEST_TAKEN),  # the receiver refuses, and says so
+)
+SERVER_OPTIONS = (
+    *_BOTH,
+    ("grpc.keepalive_time_ms", 1000),  # a host that vanished is noticed after 1 to 2 s
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 300),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.so_reuseport", 0),  # a second coordinator on the same port is a mistake
+    ("grpc.max_concurrent_streams", 4),  # of one connection; an agent has one
+)
+CLIENT_OPTIONS = (
+    *_BOTH,
+    ("grpc.keepalive_time_ms", 2000),  # training goes on without a coordinator, so this is not urgent
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # agents in one process (load tests) have a connection each
+)
+
+
+@functools.cache
+def grpc_module() -> Any:
+    """Loaded so that this process may fork: an agent starts workers, and what gRPC does in a new process before that
+    runs a program of its own can end it (seen with 1 of 9). The setting is read once and is not for the workers."""
+    before = os.environ.get(_FORK_SETTING)
+    os.environ[_FORK_SETTING] = "false"
+    try:
+        import grpc
+        import grpc.aio
+
+        grpc.insecure_channel("127.0.0.1:1").close()  # connects to nobody; makes gRPC read its settings
+    except ImportError:
+        raise SettingsError("many hosts need the package grpcio: pip install 'understudy[hosts]'") from None
+    finally:
+        if before is None:
+            del os.environ[_FORK_SETTING]
+        else:
+            os.environ[_FORK_SETTING] = before
+    return grpc
+
+
+def add_port(server: Any, address: str, certificates: Certificates | None) -> int:
+    """Both sides prove who they are, or the address is of this host only."""
+    check_address("--listen", address, certificates)
+    try:
+        if certificates is None:
+            return int(server.add_insecure_port(address))
+        return int(server.add_secure_port(address, _server_credentials(certificates)))
+    except RuntimeError as error:
+        raise SettingsError(f"--listen {address}: {str(error).splitlines()[0]}") from None
+
+
+def _server_credentials(certificates: Certificates) -> Any:
+    return grpc_module().ssl_server_credentials(
+        [(certificates.key, certificates.certificate)],
+        root_certificates=certificates.authority,
+        require_client_auth=True,
+    )
+
+
+def open_channel(address: str, certificates: Certificates | None) -> Any:
+    grpc = grpc_module()
+    if certificates is None:
+        return grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=certificates.authority,
+        private_key=certificates.key,
+        certificate_chain=certificates.certificate,
+    )
+    options = (*CLIENT_OPTIONS, ("grpc.ssl_target_name_override", NAME))
+    return grpc.aio.secure_channel(address, credentials, options=options)
+
+
+def check_address(flag: str, address: str, certificates: Certificates | None) -> None:
+    """Without certificates nobody beyond this host is heard."""
+    host, _ = split_address(flag, address)
+    if certificates is None and not is_loopback(host):
+        raise SettingsError(
+            f"{flag} {address}: without certificates the coordinator listens on this host only; give --certs FOLDER "
+            f"(`understudy certs` makes a set), or {flag} 127.0.0.1:PORT"
+        )
+
+
+def split_address(flag: str, address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise SettingsError(f"{flag} {address}: give it as HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Names are not looked up: what they mean may change."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def explain(error: BaseException) -> str:
+    """In one line, why there is no connection."""
+    if isinstance(error, grpc_module().aio.AioRpcError):
+        return f"{error.code().name.lower().replace('_', ' ')}: {error.details()}"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return f"{type(error).__name__}: {error}"
+
+
+def is_unauthorised(error: BaseException) -> bool:
+    """The other side has refused our token."""
+    grpc = grpc_module()
+    return isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.UNAUTHENTICATED

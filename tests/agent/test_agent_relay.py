@@ -1,0 +1,140 @@
+"""What an agent keeps while nobody listens, and what it tells whoever leads next. The stream is a list."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from understudy.agent.relay import Introduction, Relay
+from understudy.foundation.clock import SetClock
+from understudy.foundation.ids import Generation, HostId, MemberId, Rank
+from understudy.protocol import events as ev
+from understudy.protocol.causes import Cause, CauseKind
+from understudy.protocol.commands import StopJob
+from understudy.wire import cluster as wire
+from understudy.wire import messages as msg
+
+M = MemberId("m-0")
+KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
+
+
+@dataclass
+class Hands:
+    done: list[tuple[object, ...]] = field(default_factory=list)
+
+    def start_member(self, member: MemberId, rank: Rank | None, host: HostId) -> None:
+        self.done.append(("start", member, rank, host))
+
+    def send(self, member: MemberId, message: msg.FromAgent) -> None:
+        self.done.append(("send", member, message))
+
+    def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
+        self.done.append(("kill", member, hang, reason))
+
+    def stop(self, stop: StopJob) -> None:
+        self.done.append(("stop", stop))
+
+
+class Stream:
+    """Takes what is written; the coordinator says nothing and goes when everything was told."""
+
+    def __init__(self) -> None:
+        self.told: list[wire.FromHost] = []
+
+    async def write(self, data: bytes) -> None:
+        self.told.append(wire.decode_from_host(data))
+
+    async def read(self) -> object:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return None
+
+
+def relay_of(hands: Hands) -> Relay:
+    introduction = Introduction(
+        job="job",
+        token="token",
+        host="a",
+        ranks=1,
+        spares=0,
+        place=None,
+        settings={},
+        store=lambda: "a:29500",
+        members=lambda: [M],
+    )
+    return Relay(
+        introduction, hands=hands, addresses=["nowhere:1"], certificates=None, clock=SetClock(), say=lambda _: None
+    )
+
+
+def assign(bequest: bytes = b"") -> msg.Assign:
+    return msg.Assign(
+        generation=2,
+        founded_in=1,
+        founding=not bequest,
+        rank=3,
+        local_rank=0,
+        local_world_size=1,
+        world_size=4,
+        bequest=bequest,
+    )
+
+
+def retold(relay: Relay) -> list[wire.FromHost]:
+    async def scene() -> list[wire.FromHost]:
+        stream = Stream()
+        await relay._serve(stream)
+        return stream.told
+
+    return asyncio.run(scene())
+
+
+def test_the_last_of_every_kind_is_told_again_and_the_pace() -> None:
+    relay = relay_of(Hands())
+    relay.handle(ev.MemberConnected(at=0.0, member=M))
+    relay.handle(ev.MemberResumed(at=0.0, member=M, generation=Generation(2)))
+    relay.handle(ev.MemberResumed(at=0.0, member=M, generation=Generation(3)))
+    relay.handle(ev.PaceLearnt(at=0.0, pace=2.5))
+    events = [wire.to_event(told, 9.0) for told in retold(relay) if isinstance(told, wire.Happened)]
+    assert events == [
+        ev.MemberConnected(at=9.0, member=M),
+        ev.MemberResumed(at=9.0, member=M, generation=Generation(3)),
+        ev.PaceLearnt(at=9.0, pace=2.5),
+    ]
+
+
+def test_the_end_of_a_process_is_part_of_every_greeting_and_silences_it() -> None:
+    relay = relay_of(Hands())
+    relay.handle(ev.MemberConnected(at=0.0, member=M))
+    relay.handle(ev.MemberLost(at=0.0, member=M, cause=KILLED))
+    (end,) = relay._greeting().ends
+    assert wire.to_event(end, 5.0) == ev.MemberLost(at=5.0, member=M, cause=KILLED)
+    assert retold(relay) == []
+
+
+def test_what_a_rank_left_is_told_first_even_when_its_process_is_gone() -> None:
+    relay = relay_of(Hands())
+    relay._obey(wire.Tell(term=1, member=M, message=assign()))
+    relay.inherited(M, b"left")
+    relay.handle(ev.MemberLost(at=0.0, member=M, cause=KILLED))
+    relay.handle(ev.MemberConnected(at=0.0, member=MemberId("m-1")))
+    first, *_ = retold(relay)
+    assert first == wire.Bequeathed(member=M, content=b"left", rank=3, world=1, again=True)
+
+
+def test_what_a_joiner_inherits_and_what_another_host_left_is_kept_too() -> None:
+    relay = relay_of(Hands())
+    relay._obey(wire.Tell(term=1, member=M, message=assign(b"left")))
+    other = wire.Bequeathed(member="m-9", content=b"other", rank=0, world=1)
+    relay._obey(wire.Keep(term=1, kept=other))
+    relay._obey(wire.Keep(term=1, kept=wire.Bequeathed(member="m-9", content=b"older", rank=0, world=0)))
+    kept = {told.rank: told.content for told in retold(relay) if isinstance(told, wire.Bequeathed)}
+    assert kept == {3: b"left", 0: b"other"}
+
+
+def test_orders_of_an_older_term_are_refused() -> None:
+    hands = Hands()
+    relay = relay_of(hands)
+    relay.term = 5
+    relay._obey(wire.Kill(term=4, member=M, hang=False, reason="an old coordinator's wish"))
+    assert hands.done == [] and relay.refused == {"older term": 1}
+    relay._obey(wire.Kill(term=5, member=M, hang=False, reason="the leader's wish"))
+    assert hands.done == [("kill", M, False, "the leader's wish")]

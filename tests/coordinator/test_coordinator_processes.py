@@ -1,0 +1,106 @@
+"""Coordinators as people start them: two processes on one etcd, one of which is stopped in the middle of its term."""
+
+import asyncio
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from tests.coordinator.lines import TOKEN, play, until
+from tests.coordinator.test_relay_lines import Stubborn, relay
+
+from understudy.coordinator.etcd import EtcdKeeper
+from understudy.faults import etcd_servers
+from understudy.faults.coordinators import CoordinatorProcess, running
+from understudy.protocol import events as ev
+from understudy.protocol.causes import Cause, CauseKind
+
+pytestmark = pytest.mark.timeout(90)
+needs_etcd = pytest.mark.skipif(etcd_servers.why_not() is not None, reason=str(etcd_servers.why_not()))
+
+
+def test_one_coordinator_in_memory_answers_probes(tmp_path: Path) -> None:
+    with running(tmp_path, "c", TOKEN) as coordinator:
+        coordinator.find(r"(leading), term 1")
+        assert coordinator.status("/health") == {"healthy": True, "leading": True}
+        status = coordinator.status()
+        assert (status["job"], status["leading"], status["term"]) == ("job", True, 1)
+        assert status["leader"] == coordinator.address and status["refused"] == {"grpc": {}, "http": {}}
+        assert "torch" not in _modules_of(coordinator)
+
+
+def _modules_of(coordinator: CoordinatorProcess) -> str:
+    """What is mapped into it."""
+    return Path(f"/proc/{coordinator.process.pid}/maps").read_text()
+
+
+@needs_etcd
+def test_a_leader_that_was_paused_decides_nothing_when_it_wakes_up(tmp_path: Path) -> None:
+    with (
+        etcd_servers.running(tmp_path) as etcd,
+        running(tmp_path, "first", TOKEN, "--store", etcd.address) as first,
+        running(tmp_path, "second", TOKEN, "--store", etcd.address) as second,
+    ):
+        _in_order(first, second)
+
+        async def story() -> None:
+            both, keeper = [first.address, second.address], EtcdKeeper(etcd.address, "job")
+            async with relay(both) as (agent, hands), relay(both, "b") as (other, _):
+                await until(lambda: bool(hands.started) and other.connected, "a world")
+                await asyncio.to_thread(os.kill, first.process.pid, signal.SIGSTOP)
+                paused, member = time.monotonic(), hands.started[0]
+                first_term = agent.term
+                await until(lambda: agent.term > first_term and other.term > first_term, "the second to be obeyed")
+                assert time.monotonic() - paused < 8.0
+                agent.handle(ev.MemberConnected(at=0.0, member=member))
+                await until(lambda: bool(hands.sent), "orders of the second")
+                facts, orders = await keeper.read(), len(hands.sent)
+                async with relay([first.address], "a", kind=Stubborn) as (late, late_hands):
+                    late.handle(ev.MemberLost(at=0.0, member=member, cause=_killed()))
+                    os.kill(first.process.pid, signal.SIGCONT)
+                    await asyncio.to_thread(first.find, r"(not leading any more)")
+                    await until(lambda: bool(late_hands.said), "a refusal")
+                    assert not late.connected and not late_hands.killed and not late_hands.started
+                assert await keeper.read() == facts and len(hands.sent) == orders and not hands.killed
+                assert await asyncio.to_thread(lambda: first.status()["leading"]) is False
+                second.process.kill()
+                await asyncio.to_thread(first.find, r"(?s)standing by.*standing by.*(leading, term \d+)")
+                await until(lambda: agent.connected and agent.term > first_term, "the first again")
+            await keeper.close()
+
+        play(story)
+        terms = [int(term) for term in re.findall(r"leading, term (\d+)", first.output.read_text())]
+        assert len(terms) == 2 and terms[0] < int(second.find(r"leading, term (\d+)")) < terms[1]
+
+
+@needs_etcd
+def test_a_leader_that_is_asked_to_go_gives_up_the_lead_at_once(tmp_path: Path) -> None:
+    """A standby need not wait for the end of its lease."""
+    with (
+        etcd_servers.running(tmp_path) as etcd,
+        running(tmp_path, "first", TOKEN, "--store", etcd.address) as first,
+        running(tmp_path, "second", TOKEN, "--store", etcd.address) as second,
+    ):
+        _in_order(first, second)
+        first.process.terminate()
+        asked = time.monotonic()
+        second.find(r"(leading), term")
+        assert time.monotonic() - asked < 2.0
+        assert first.process.wait(10) == 128 + signal.SIGTERM
+
+
+def _in_order(first: CoordinatorProcess, second: CoordinatorProcess) -> None:
+    """Which one leads is chance; the test wants to stop the leader."""
+    deadline = time.monotonic() + 20.0
+    while not (first.status()["leading"] or second.status()["leading"]):
+        assert time.monotonic() < deadline, "nobody leads"
+        time.sleep(0.05)
+    if second.status()["leading"]:
+        first.process, second.process = second.process, first.process
+        first.output, second.output = second.output, first.output
+
+
+def _killed() -> Cause:
+    return Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)

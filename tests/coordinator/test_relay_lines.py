@@ -1,0 +1,244 @@
+"""The agent's end of a line, over real gRPC: it finds the leader, comes again, tells again, and obeys no older term."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+from tests.coordinator.lines import LIMIT, POLICY, TOKEN, coordinator, play, until
+
+from understudy.agent.relay import Introduction, Relay
+from understudy.coordinator.keeping import Shelf
+from understudy.foundation.clock import SystemClock
+from understudy.foundation.ids import HostId, MemberId, Rank
+from understudy.foundation.parenthood import die_with
+from understudy.protocol import events as ev
+from understudy.protocol.causes import Cause, CauseKind
+from understudy.protocol.commands import StopJob
+from understudy.wire import cluster as wire
+from understudy.wire.messages import FromAgent
+
+pytestmark = pytest.mark.timeout(LIMIT + 10)
+
+
+@dataclass
+class Hands:
+    """Starts nothing; remembers."""
+
+    started: list[MemberId] = field(default_factory=list)
+    killed: list[MemberId] = field(default_factory=list)
+    sent: list[FromAgent] = field(default_factory=list)
+    stopped: list[StopJob] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def start_member(self, member: MemberId, _rank: Rank | None, _host: HostId) -> None:
+        self.started.append(member)
+
+    def send(self, _member: MemberId, message: FromAgent) -> None:
+        self.sent.append(message)
+
+    def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
+        assert reason and not hang
+        self.killed.append(member)
+
+    def stop(self, stop: StopJob) -> None:
+        self.stopped.append(stop)
+
+
+class Stubborn(Relay):
+    """Goes on asking those whom it knows, whoever they say is the leader."""
+
+    def _on_refusal(self, refusal: wire.Refuse) -> str:
+        return super()._on_refusal(msgspec.structs.replace(refusal, leader=""))
+
+
+@contextlib.asynccontextmanager
+async def relay(
+    addresses: Sequence[str], host: str = "a", token: str = TOKEN, kind: type[Relay] = Relay
+) -> AsyncIterator[tuple[Relay, Hands]]:
+    hands = Hands()
+    introduction = Introduction(
+        job="job",
+        token=token,
+        host=host,
+        ranks=1,
+        spares=0,
+        place=None,
+        settings=msgspec.to_builtins(POLICY),
+        store=lambda: "127.0.0.1:1",
+        members=lambda: [member for member in hands.started if member not in hands.killed],
+    )
+    made = kind(
+        introduction, hands=hands, addresses=addresses, certificates=None, clock=SystemClock(), say=hands.said.append
+    )
+    made.start()
+    try:
+        yield made, hands
+    finally:
+        await made.close("the test ends")
+
+
+def test_it_finds_the_leader_among_several_and_the_next_one_when_that_goes() -> None:
+    async def story() -> None:
+        shelf = Shelf()
+        async with (
+            coordinator(shelf=shelf, leads=False) as second,
+            coordinator(shelf=shelf) as first,
+            relay([second.address, first.address]) as (agent, hands),
+            relay([first.address], "b") as (other, _),
+        ):
+            await until(lambda: agent.connected and other.connected and bool(hands.started), "both at the first")
+            member = hands.started[0]
+            agent.handle(ev.MemberConnected(at=0.0, member=member))
+            await until(lambda: bool(hands.sent), "its assignment")
+            first.keeper.depose()
+            first.leading.step_down("its term is over")
+            await second.lead()
+            first.service.leads = second.address
+            await until(lambda: agent.term == 2 and agent.connected, "the second")
+            await until(lambda: other.term == 2, "an agent that learnt of it by being refused")
+            leading = second.leading.coordinator
+            assert leading is not None
+            await until(lambda: leading.machine.roster.members[member].connected, "that it is told again")
+            assert not hands.stopped and not hands.killed
+
+    play(story)
+
+
+def test_ends_of_processes_are_told_to_whoever_leads_next() -> None:
+    async def story() -> None:
+        shelf = Shelf()
+        async with coordinator(shelf=shelf) as first, coordinator(shelf=shelf, leads=False) as second:
+            addresses = [first.address, second.address]
+            async with relay(addresses) as (agent, hands), relay(addresses, "b"):
+                await until(lambda: bool(hands.started) and shelf.facts is not None, "a world")
+                first.keeper.depose()
+                first.leading.step_down("its term is over")
+                await until(lambda: not agent.connected, "the line to end")
+                member = hands.started.pop()
+                cause = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
+                agent.handle(ev.MemberLost(at=0.0, member=member, cause=cause))
+                await second.lead()
+                leading = second.leading.coordinator
+                assert leading is not None
+                await until(lambda: member not in leading.machine.roster.members, "the loss to be known")
+
+    play(story)
+
+
+def test_it_comes_again_when_the_coordinator_does() -> None:
+    async def story() -> None:
+        async with coordinator() as first:
+            port = first.port
+            async with relay([first.address]) as (agent, hands):
+                await until(lambda: agent.connected, "a line")
+                await first.service.close()
+                await until(lambda: not agent.connected, "its end")
+                assert any("training goes on" in said for said in hands.said)
+                await first.service.open(f"127.0.0.1:{port}", None)
+                await until(lambda: agent.connected, "the line again")
+                assert not hands.stopped
+
+    play(story)
+
+
+def test_a_wrong_token_ends_a_host_that_was_never_part_of_the_job() -> None:
+    async def story() -> None:
+        async with coordinator() as place, relay([place.address], token="not the token of this job") as (agent, hands):
+            await until(lambda: bool(hands.stopped), "the end")
+            assert "token" in hands.stopped[0].reason and not agent.connected
+            assert place.service.refused["unauthorised"] >= 1
+
+    play(story)
+
+
+def test_an_older_term_is_not_obeyed() -> None:
+    async def story() -> None:
+        async with coordinator() as place, relay([place.address]) as (agent, hands):
+            await until(lambda: agent.connected, "a line")
+            agent.term = 5
+            place.leading.lines.start_member(MemberId("m-9"), None, HostId("a"))
+            await until(lambda: agent.refused["older term"] == 1, "the refusal")
+            assert not hands.started
+
+    play(story)
+
+
+# -- silence -----------------------------------------------------------------------------------------------------------
+
+_AGENT = """
+import asyncio, sys
+from tests.coordinator.test_relay_lines import relay
+
+async def main():
+    async with relay([sys.argv[1]]) as (agent, hands):
+        while True:
+            await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def test_a_host_that_stands_still_is_noticed_within_three_seconds() -> None:
+    """Its connection stays open and its kernel still answers; only the transport's keep-alive tells."""
+
+    async def story() -> None:
+        async with coordinator() as place:
+            process: subprocess.Popen[Any] = subprocess.Popen(
+                [sys.executable, "-c", _AGENT, place.address],
+                preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 (nothing may outlive the tests)
+            )
+            try:
+                lines = place.leading.lines
+                await until(lambda: HostId("a") in lines.lines, "its line", 20.0)
+                os.kill(process.pid, signal.SIGSTOP)
+                stopped = time.monotonic()
+                await until(lambda: HostId("a") not in lines.lines, "the end of its line")
+                assert time.monotonic() - stopped < 3.0
+            finally:
+                process.kill()
+                process.wait(10)
+
+    play(story)
+
+
+# -- starting workers --------------------------------------------------------------------------------------------------
+
+_FORKS = """
+import asyncio, os, subprocess, sys
+from tests.coordinator.lines import coordinator, until
+from tests.coordinator.test_relay_lines import relay
+from understudy.foundation.ids import HostId, MemberId
+
+async def main():
+    async with coordinator() as place, relay([place.address]) as (agent, hands):
+        await until(lambda: agent.connected, "a line")
+        async def chatter():
+            while True:
+                place.leading.lines.start_member(MemberId("m-9"), None, HostId("a"))
+                await asyncio.sleep(0)
+        chatting, ended = asyncio.create_task(chatter()), []
+        while len(ended) < 60:
+            child = subprocess.Popen(["true"], preexec_fn=lambda: None)
+            await until(lambda: child.poll() is not None, "its end")
+            ended.append(child.returncode)
+        chatting.cancel()
+        print(sum(code != 0 for code in ended), "GRPC_ENABLE_FORK_SUPPORT" in os.environ)
+
+asyncio.run(main())
+"""
+
+
+def test_an_agent_may_start_processes_while_it_speaks() -> None:
+    """gRPC's own handling of forks ended one in nine of them."""
+    done = subprocess.run([sys.executable, "-c", _FORKS], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.strip() == "0 False", done.stderr[-2000:]
+    assert "fork" not in done.stderr

@@ -1,0 +1,143 @@
+"""Who is let in: mutual TLS and the token, or this host only."""
+
+import asyncio
+import contextlib
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.coordinator.lines import LIMIT, coordinator, greeting, line_to, play
+
+from understudy.cli.main import main
+from understudy.coordinator.health import HealthServer
+from understudy.coordinator.service import Service
+from understudy.errors import SettingsError
+from understudy.wire import cluster as wire
+from understudy.wire import transport
+from understudy.wire.certificates import Certificates, make_set
+
+pytestmark = pytest.mark.timeout(LIMIT + 10)
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certs")
+    make_set(folder, ["boss", "a"], coordinators=["boss"])
+    make_set(folder / "others", ["a"])
+    return folder
+
+
+def test_the_command_makes_a_set_that_only_its_owner_can_read(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    assert main(["certs", str(folder), "boss", "host1", "--coordinator", "boss", "--days", "2"]) == 0
+    for party in ("boss", "host1"):
+        read = Certificates.read(folder / party)
+        assert b"PRIVATE KEY" in read.key and read.authority == (folder / "ca.pem").read_bytes()
+        assert (folder / party / "key.pem").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "arguments", [["a", "--coordinator", "b"], ["../a"], ["a", "--days", "0"]], ids=["stranger", "outside", "no days"]
+)
+def test_the_command_refuses_what_cannot_be(tmp_path: Path, arguments: list[str]) -> None:
+    assert main(["certs", str(tmp_path / "set"), *arguments]) == 2
+
+
+def test_with_certificates_of_one_authority_both_sides_are_let_in(certs: Path) -> None:
+    async def story() -> None:
+        async with coordinator(certificates=certs / "boss") as place, line_to(place, certificates=certs / "a") as agent:
+            await agent.say(greeting())
+            assert (await agent.hear(wire.Welcome)).world_size == 2
+            assert not place.service.refused
+
+    play(story)
+
+
+def test_without_the_right_certificate_nobody_gets_as_far_as_the_token(certs: Path) -> None:
+    async def story() -> None:
+        async with coordinator(certificates=certs / "boss") as place:
+            for stranger in (None, certs / "others" / "a"):
+                with pytest.raises(transport.grpc_module().aio.AioRpcError):
+                    async with line_to(place, certificates=stranger):
+                        pass
+            assert place.leading.coordinator is None and not place.service.refused
+
+    play(story)
+
+
+def test_a_hosts_certificate_does_not_make_a_coordinator(certs: Path) -> None:
+    async def story() -> None:
+        async with coordinator(certificates=certs / "a") as place:
+            with pytest.raises(transport.grpc_module().aio.AioRpcError):
+                async with line_to(place, certificates=certs / "boss"):
+                    pass
+
+    play(story)
+
+
+def test_with_the_right_certificate_the_token_is_still_asked_for(certs: Path) -> None:
+    async def story() -> None:
+        async with (
+            coordinator(certificates=certs / "boss") as place,
+            line_to(place, certificates=certs / "a", token="not this one, not this one") as agent,
+        ):
+            await agent.say(greeting())
+            assert await agent.ended() == "UNAUTHENTICATED"
+            assert place.service.refused == {"unauthorised": 1}
+
+    play(story)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "127.0.0.1.example.com:0", "192.0.2.1:0", "somewhere:0"])
+def test_without_certificates_only_this_host_is_listened_to(address: str) -> None:
+    async def story() -> None:
+        with pytest.raises(SettingsError, match=r"--listen .*--certs"):
+            await Service("job", "token").open(address, None)
+        with pytest.raises(SettingsError, match=r"--http .*--certs"):
+            await HealthServer({}).open(address, None)
+
+    play(story)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", ":1", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:x"])
+def test_an_address_that_is_none_is_explained(address: str) -> None:
+    with pytest.raises(SettingsError, match="HOST:PORT"):
+        transport.split_address("--listen", address)
+
+
+def test_a_short_token_is_not_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "token").write_text("short")
+    arguments = ["coordinator", "--token-file", str(tmp_path / "token"), "--run-dir", str(tmp_path / "run")]
+    assert main(arguments) == 2
+    assert "16 characters" in capsys.readouterr().err
+
+
+# -- HTTP --------------------------------------------------------------------------------------------------------------
+
+
+def test_pages_over_tls_want_a_certificate_too(certs: Path) -> None:
+    async def story() -> None:
+        server = HealthServer({"/health": lambda: {"healthy": True}})
+        port = await server.open("127.0.0.1:0", Certificates.read(certs / "boss"))
+        assert b"200 OK" in await _get(port, _client_context(certs, "a"))
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
+            assert not await _get(port, _client_context(certs, None))
+        await server.close()
+
+    play(story)
+
+
+def _client_context(certs: Path, party: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(certs / "ca.pem"))
+    if party is not None:
+        context.load_cert_chain(certs / party / "cert.pem", certs / party / "key.pem")
+    return context
+
+
+async def _get(port: int, context: ssl.SSLContext) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="understudy")
+    writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    answer: Any = await asyncio.wait_for(reader.read(), 5.0)
+    writer.close()
+    return bytes(answer)

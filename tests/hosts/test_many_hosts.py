@@ -1,0 +1,103 @@
+"""A job over three hosts and a spare one (network namespaces): ranks, hosts, links and coordinators are lost, and
+nothing shows."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from understudy.faults import etcd_servers
+from understudy.faults.catalogue import Fault, Kind, Place
+from understudy.faults.clusters import Cluster, running
+from understudy.faults.namespaces import NamespaceHost, hosts, why_not
+from understudy.faults.proving import Setup
+from understudy.ledger.comparing import Verdict, compare
+from understudy.ledger.reading import Run
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+]
+STEPS = 60
+FAST = Setup(ranks=6, spares=0, steps=STEPS)  # the reference need not last
+SETUP = Setup(ranks=6, spares=0, steps=STEPS, flags=("--digest-every", "1"), trainee=("--pause", "0.05"))
+Network = dict[str, NamespaceHost]
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with hosts(("boss", "deputy", "a", "b", "c", "spare")) as made:
+        yield made
+
+
+def cluster_of(network: Network, folder: Path, *faults: Fault, **more: object) -> Cluster:
+    settings: dict[str, object] = {"coordinators": [network["boss"]], **more}
+    return Cluster(
+        folder=folder,
+        setup=SETUP,
+        hosts=[network[name] for name in "abc"],
+        spare_hosts=[network["spare"]],
+        faults=faults,
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+def ends_identical(cluster: Cluster, expected: Run) -> None:
+    assert cluster.wait(120) == 0, cluster.tails()
+    comparison = compare(expected, cluster.run)
+    assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
+
+
+def test_a_whole_host_is_killed(tmp_path: Path, network: Network, reference: Callable[[Setup], Run]) -> None:
+    expected = reference(FAST)
+    with running(cluster_of(network, tmp_path)) as cluster:
+        cluster.wait_until(lambda: cluster.steps_done() >= 5, "step 5")
+        assert network["b"].kill() >= 3
+        cluster.started.pop("b").process.wait(10)
+        ends_identical(cluster, expected)
+        (recovery,) = cluster.run.recoveries
+        assert sorted(rank for rank, _, _ in recovery.swaps) == [2, 3]
+        assert 0.5 < recovery.phases["detect"] < 10.0  # host_patience, on a machine that may be busy
+
+
+def test_a_rank_is_killed_and_then_a_link_is_cut_and_heals(
+    tmp_path: Path, network: Network, reference: Callable[[Setup], Run]
+) -> None:
+    expected = reference(FAST)
+    faults = (
+        Fault(name="kill", kind=Kind.KILL, rank=1, place=Place.COLLECTIVE, step=3),
+        Fault(name="moment", kind=Kind.DELAY, rank=2, place=Place.FORWARD, step=20),
+    )
+    with running(cluster_of(network, tmp_path, *faults)) as cluster:
+        cluster.wait_until_struck("moment", 90)
+        network["b"].cut()
+        cluster.wait_until(lambda: len(cluster.recoveries()) == 2, "the ranks of b elsewhere")
+        network["b"].heal()
+        cluster.wait_until(lambda: any("host b is back" in reason for reason in cluster.reasons()), "b to be back")
+        ends_identical(cluster, expected)
+        first, second = cluster.run.recoveries
+        assert [rank for rank, _, _ in first.swaps] == [1] and [rank for rank, _, _ in second.swaps] == [2, 3]
+
+
+@pytest.mark.skipif(etcd_servers.why_not() is not None, reason=str(etcd_servers.why_not()))
+def test_a_rank_is_killed_while_nobody_leads(
+    tmp_path: Path, network: Network, reference: Callable[[Setup], Run]
+) -> None:
+    expected = reference(FAST)
+    both = [network["boss"], network["deputy"]]
+    with etcd_servers.running_on(tmp_path / "etcd", [network["boss"]]) as etcd:
+        cluster = cluster_of(network, tmp_path, coordinators=both, store=etcd.address)
+        with running(cluster):
+            cluster.wait_until(lambda: cluster.steps_done() >= 5, "step 5")
+            leader = cluster.leader()
+            assert leader is not None
+            leader.kill()
+            killed = time.monotonic()
+            del cluster.started[leader.name]
+            cluster.kill_rank(4)
+            ends_identical(cluster, expected)
+            (recovery,) = cluster.run.recoveries
+            assert [rank for rank, _, _ in recovery.swaps] == [4]
+            assert recovery.opened_at > killed

@@ -1,0 +1,76 @@
+"""A job on two hosts and a spare host that a test plays through by hand."""
+
+from dataclasses import replace
+from typing import TypeVar
+
+from understudy.foundation.ids import Generation, HostId, MemberId, StepNumber
+from understudy.protocol import events as ev
+from understudy.protocol.causes import Cause, CauseKind
+from understudy.protocol.commands import Command
+from understudy.protocol.job import JobMachine
+from understudy.protocol.policy import Policy
+from understudy.protocol.positions import Position
+from understudy.protocol.stages import Stage
+
+A, B, SPARE = HostId("a"), HostId("b"), HostId("spare")
+KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9, step=StepNumber(5))
+
+
+def m(number: int) -> MemberId:
+    return MemberId(f"m-{number}")
+
+
+Kind = TypeVar("Kind", bound=Command)
+
+
+def of(kind: type[Kind], commands: tuple[Command, ...]) -> list[Kind]:
+    return [command for command in commands if isinstance(command, kind)]
+
+
+def cluster(**limits: float) -> JobMachine:
+    """Hosts a and b with two ranks each (m-0 to m-3), a spare host with two warm spares (m-4, m-5)."""
+    policy = replace(Policy(world_size=4, hosts=2), **limits)  # type: ignore[arg-type]
+    machine = JobMachine(policy)
+    machine.handle(ev.HostJoined(at=0.0, host=SPARE, ranks=0, spares=2))
+    machine.handle(ev.HostJoined(at=0.1, host=A, ranks=2, spares=0))
+    machine.handle(ev.HostJoined(at=0.2, host=B, ranks=2, spares=0))
+    for number in range(6):
+        machine.handle(ev.MemberConnected(at=1.0, member=m(number)))
+    for number in (4, 5):
+        machine.handle(ev.MemberParked(at=1.5, member=m(number)))
+    for number in range(4):
+        machine.handle(
+            ev.MemberEstablished(at=2.0, member=m(number), generation=Generation(1), twin_key="all", holdings=(1,))
+        )
+    assert machine.stage is Stage.TRAINING
+    return machine
+
+
+def report(machine: JobMachine, generation: int, *numbers: int) -> tuple[Command, ...]:
+    commands: tuple[Command, ...] = ()
+    for number in numbers:
+        commands += machine.handle(
+            ev.PositionReported(
+                at=10.0,
+                member=m(number),
+                generation=Generation(generation),
+                position=Position(holds=StepNumber(5)),
+                twin_key="all",
+            )
+        )
+    return commands
+
+
+def silence(machine: JobMachine, *hosts: HostId, at: float = 10.0) -> tuple[Command, ...]:
+    """These hosts fall silent and are given up."""
+    for host in hosts:
+        machine.handle(ev.HostSilent(at=at, host=host, why="the connection ended"))
+    return machine.handle(ev.Tick(at=at + 1.0))
+
+
+def hear_all(machine: JobMachine, at: float = 8.0) -> tuple[Command, ...]:
+    """Every host finds the coordinator, with everybody who lived there from the beginning."""
+    commands: tuple[Command, ...] = ()
+    for host, members in ((A, (0, 1)), (B, (2, 3)), (SPARE, (4, 5))):
+        commands += machine.handle(ev.HostHeard(at=at, host=host, members=tuple(map(m, members))))
+    return commands

@@ -1,0 +1,205 @@
+"""Hosts come and go: events in, commands out."""
+
+from tests.protocol.cluster_play import KILLED, SPARE, A, B, cluster, m, of, report, silence
+
+from understudy.foundation.ids import Generation, HostId
+from understudy.protocol import events as ev
+from understudy.protocol.commands import (
+    AbandonGeneration,
+    AssignRank,
+    DecisionKind,
+    DismissStranger,
+    KillMember,
+    RecordDecision,
+    RecordGeneration,
+    StartMember,
+    StopJob,
+)
+from understudy.protocol.job import JobMachine
+from understudy.protocol.policy import Policy
+from understudy.protocol.stages import Stage
+
+
+def test_the_world_is_founded_when_enough_hosts_are_there() -> None:
+    machine = JobMachine(Policy(world_size=4, hosts=2))
+    assert machine.handle(ev.HostJoined(at=0.0, host=B, ranks=2, spares=1, place=1)) == ()
+    commands = machine.handle(ev.HostJoined(at=1.0, host=A, ranks=2, spares=0, place=0))
+    starts = [(c.rank, c.host) for c in commands if isinstance(c, StartMember)]
+    assert starts == [(0, A), (1, A), (2, B), (3, B), (None, B)]
+
+
+def test_local_ranks_count_from_nought_on_every_host() -> None:
+    machine = cluster()
+    slots = {member.rank: (member.host, member.slot) for member in machine.roster.seated()}
+    assert slots == {0: (A, 0), 1: (A, 1), 2: (B, 0), 3: (B, 1)}
+
+
+def test_a_silent_host_gets_its_patience_and_is_then_lost_with_all_its_ranks_in_one_generation() -> None:
+    machine = cluster(host_patience=0.8)
+    assert machine.handle(ev.HostSilent(at=10.0, host=B, why="the connection ended")) == ()
+    assert machine.next_deadline() == 10.8
+    commands = machine.handle(ev.Tick(at=10.9))
+    (swap,) = [c for c in commands if isinstance(c, RecordDecision) and c.kind is DecisionKind.SWAP]
+    assert swap.reason.startswith("host b was lost with ranks 2, 3: it was silent for 0.9 s")
+    assert machine.generation == 2
+    assigned = [(c.member, c.rank, c.slot) for c in commands if isinstance(c, AssignRank)]
+    assert assigned == [(m(4), 2, 0), (m(5), 3, 1)]
+
+
+def test_a_host_that_comes_back_in_time_is_not_lost() -> None:
+    machine = cluster()
+    machine.handle(ev.HostSilent(at=10.0, host=B, why="the connection ended"))
+    assert machine.handle(ev.HostHeard(at=10.5, host=B, members=(m(2), m(3)))) == ()
+    assert machine.handle(ev.Tick(at=11.0)) == () and machine.generation == 1
+
+
+def test_a_host_that_comes_back_too_late_loses_its_processes_and_then_offers_spares() -> None:
+    machine = cluster(suspicion=5.0)
+    machine.handle(ev.HostSilent(at=10.0, host=B, why="the connection ended"))
+    machine.handle(ev.Tick(at=11.0))
+    commands = machine.handle(ev.HostHeard(at=12.0, host=B, members=(m(2), m(3))))
+    assert [c.member for c in commands if isinstance(c, DismissStranger)] == [m(2), m(3)]
+    machine.handle(ev.HostJoined(at=12.1, host=B, ranks=2, spares=0))
+    assert machine.hosts.by_id[B].spares == 2 and machine.hosts.by_id[B].ranks == 0
+    assert not machine.hosts.usable(B, 12.2) and machine.hosts.usable(B, 16.1)
+
+
+def test_a_dead_process_is_replaced_on_its_own_host_if_that_has_a_spare() -> None:
+    machine = JobMachine(Policy(world_size=2, hosts=2))
+    machine.handle(ev.HostJoined(at=0.0, host=A, ranks=1, spares=1))
+    machine.handle(ev.HostJoined(at=0.0, host=B, ranks=1, spares=1))
+    for number in range(4):
+        machine.handle(ev.MemberConnected(at=1.0, member=m(number)))
+    for number in (2, 3):  # m-2 on a, m-3 on b
+        machine.handle(ev.MemberParked(at=1.5, member=m(number)))
+    for number in range(2):
+        machine.handle(
+            ev.MemberEstablished(at=2.0, member=m(number), generation=Generation(1), twin_key="all", holdings=(1,))
+        )
+    commands = machine.handle(ev.MemberLost(at=10.0, member=m(1), cause=KILLED))
+    (assigned,) = [c for c in commands if isinstance(c, AssignRank)]
+    assert (assigned.member, assigned.rank, assigned.slot) == (m(3), 1, 0)
+
+
+def test_the_store_moves_with_the_next_generation_when_its_host_is_lost() -> None:
+    machine = cluster()
+    assert machine.recovery.store == SPARE
+    machine.handle(ev.HostSilent(at=10.0, host=SPARE, why="the connection ended"))
+    machine.handle(ev.Tick(at=11.0))
+    assert machine.generation == 1, "nobody needs the store before the world is formed again"
+    machine.handle(ev.HostJoined(at=12.0, host=HostId("another"), ranks=0, spares=1))
+    machine.handle(ev.MemberLost(at=13.0, member=m(1), cause=KILLED))
+    assert machine.generation == 2 and machine.recovery.store == A
+
+
+def test_without_a_host_that_could_take_the_ranks_the_job_stops_and_says_so() -> None:
+    machine = JobMachine(Policy(world_size=2, hosts=2))
+    machine.handle(ev.HostJoined(at=0.0, host=A, ranks=1, spares=0))
+    machine.handle(ev.HostJoined(at=0.0, host=B, ranks=1, spares=0))
+    for number in range(2):
+        machine.handle(ev.MemberConnected(at=1.0, member=m(number)))
+        machine.handle(
+            ev.MemberEstablished(at=2.0, member=m(number), generation=Generation(1), twin_key="all", holdings=(1,))
+        )
+    machine.handle(ev.HostSilent(at=10.0, host=B, why="the connection ended"))
+    (stop,) = of(StopJob, machine.handle(ev.Tick(at=11.0)))
+    assert "host b was lost" in stop.reason and "--spares 0" in stop.reason
+
+
+def test_hosts_that_are_lost_together_cost_one_generation() -> None:
+    machine = JobMachine(Policy(world_size=3, hosts=3))
+    hosts = [HostId(name) for name in "abc"]
+    machine.handle(ev.HostJoined(at=0.0, host=SPARE, ranks=0, spares=2))
+    for host in hosts:
+        machine.handle(ev.HostJoined(at=0.0, host=host, ranks=1, spares=0))
+    for number in range(5):
+        machine.handle(ev.MemberConnected(at=1.0, member=m(number)))
+    machine.handle(ev.MemberEstablished(at=2.0, member=m(0), generation=Generation(1), twin_key="all"))
+    commands = silence(machine, hosts[1], hosts[2])
+    assert machine.generation == 2 and len(of(RecordGeneration, commands)) == 1
+    (swap,) = [c for c in of(RecordDecision, commands) if c.kind is DecisionKind.SWAP]
+    assert "host b was lost with rank 1" in swap.reason and "host c was lost with rank 2" in swap.reason
+
+
+def test_a_host_takes_no_more_than_it_has_room_for() -> None:
+    machine = cluster()
+    silence(machine, B)  # its ranks are on the spare host now, which is full
+    (stop,) = of(StopJob, silence(machine, A, at=20.0))
+    assert "is full" in stop.reason
+
+
+def test_a_rank_that_moves_away_leaves_room_for_a_spare() -> None:
+    machine = cluster()
+    machine.handle(ev.MemberLost(at=10.0, member=m(0), cause=KILLED))  # m-4 on the spare host takes it
+    machine.handle(ev.MemberPrepared(at=10.1, member=m(4), generation=Generation(2), twin_key="all"))
+    report(machine, 2, 1, 2, 3)
+    for number in (1, 2, 3, 4):
+        machine.handle(ev.MemberResumed(at=11.0, member=m(number), generation=Generation(2)))
+    refill = machine.handle(ev.Tick(at=machine.next_deadline() or 0.0))
+    assert [(c.member, c.host) for c in of(StartMember, refill)] == [(m(6), A)]
+
+
+def test_a_host_under_suspicion_gets_its_spares_when_that_is_over() -> None:
+    machine = cluster(suspicion=5.0)
+    silence(machine, B)
+    for number in (4, 5):
+        machine.handle(ev.MemberPrepared(at=11.1, member=m(number), generation=Generation(2), twin_key="all"))
+    report(machine, 2, 0, 1)
+    for number in (0, 1, 4, 5):
+        machine.handle(ev.MemberResumed(at=11.2, member=m(number), generation=Generation(2)))
+    assert of(StartMember, machine.handle(ev.HostJoined(at=12.0, host=B, ranks=2, spares=0))) == []
+    assert machine.next_deadline() == 16.0
+    assert [c.host for c in of(StartMember, machine.handle(ev.Tick(at=16.0)))] == [B, B]
+
+
+def test_an_order_to_kill_that_was_lost_on_the_way_is_given_again() -> None:
+    machine = cluster()
+    machine.handle(ev.MemberLost(at=10.0, member=m(0), cause=KILLED))
+    machine.handle(ev.MemberPrepared(at=10.1, member=m(4), generation=Generation(2), twin_key="all"))
+    report(machine, 2, 1, 2)
+    assert [c.member for c in of(KillMember, machine.handle(ev.Tick(at=20.0)))] == [m(3)]
+    machine.handle(ev.HostSilent(at=20.1, host=B, why="the connection ended"))
+    said = machine.handle(ev.HostHeard(at=20.5, host=B, members=(m(2), m(3))))
+    assert [c.members for c in of(AbandonGeneration, said)] == [(m(2), m(3))]
+    assert of(KillMember, machine.handle(ev.Tick(at=29.0))) == [], "its time begins anew"
+    assert [c.member for c in of(KillMember, machine.handle(ev.Tick(at=30.5)))] == [m(3)]
+
+
+def test_nobody_on_a_silent_host_is_said_to_hang() -> None:
+    machine = cluster(host_patience=60.0)
+    machine.handle(ev.MemberLost(at=10.0, member=m(0), cause=KILLED))
+    machine.handle(ev.HostSilent(at=11.0, host=B, why="the connection ended"))
+    report(machine, 2, 1)
+    assert of(KillMember, machine.handle(ev.Tick(at=30.0))) == []
+
+
+def test_the_loss_of_a_host_whose_spares_were_the_last_hope_stops_the_job() -> None:
+    machine = cluster(host_patience=0.8)
+    machine.handle(ev.HostSilent(at=9.0, host=A, why="the connection ended"))
+    machine.handle(ev.HostSilent(at=9.5, host=SPARE, why="the connection ended"))
+    machine.handle(ev.Tick(at=9.8))
+    report(machine, 2, 2, 3)
+    assert machine.stage is Stage.STOPPING and machine.stopped is None, "the spare host may come back"
+    (stop,) = of(StopJob, machine.handle(ev.Tick(at=10.4)))
+    assert "host a was lost with ranks 0, 1" in stop.reason and "is full" in stop.reason
+
+
+def test_members_lost_together_are_one_attempt() -> None:
+    machine = JobMachine(Policy(world_size=30, spares=30))
+    machine.handle(ev.JobStarted(at=0.0))
+    for number in range(60):
+        machine.handle(ev.MemberConnected(at=1.0, member=m(number)))
+    machine.handle(ev.MemberEstablished(at=2.0, member=m(0), generation=Generation(1), twin_key="all"))
+    for number in range(1, 26):
+        machine.handle(ev.MemberLost(at=10.0 + number / 100, member=m(number), cause=KILLED))
+    assert machine.stopped is None and machine.generation == 26
+
+
+def test_a_host_that_is_lost_while_scripts_end_fails_the_job() -> None:
+    machine = cluster()
+    for number in range(4):
+        machine.handle(ev.MemberFinished(at=9.0, member=m(number), generation=Generation(1)))
+    machine.handle(ev.HostSilent(at=10.0, host=B, why="the connection ended"))
+    assert machine.next_deadline() == 10.8
+    (stop,) = of(StopJob, machine.handle(ev.Tick(at=11.0)))
+    assert "while the scripts came to their end" in stop.reason
