@@ -1,10 +1,12 @@
 """Coordinators as people start them: two processes on one etcd, one of which is stopped in the middle of its term."""
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from tests.coordinator.test_relay_lines import Stubborn, relay
 from understudy.coordinator.etcd import EtcdKeeper
 from understudy.faults import etcd_servers
 from understudy.faults.coordinators import CoordinatorProcess, running
+from understudy.faults.etcd_servers import Servers
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 
@@ -38,12 +41,7 @@ def _modules_of(coordinator: CoordinatorProcess) -> str:
 
 @needs_etcd
 def test_a_leader_that_was_paused_decides_nothing_when_it_wakes_up(tmp_path: Path) -> None:
-    with (
-        etcd_servers.running(tmp_path) as etcd,
-        running(tmp_path, "first", TOKEN, "--store", etcd.address) as first,
-        running(tmp_path, "second", TOKEN, "--store", etcd.address) as second,
-    ):
-        _in_order(first, second)
+    with _two_on_one_etcd(tmp_path) as (etcd, first, second):
 
         async def story() -> None:
             both, keeper = [first.address, second.address], EtcdKeeper(etcd.address, "job")
@@ -78,17 +76,24 @@ def test_a_leader_that_was_paused_decides_nothing_when_it_wakes_up(tmp_path: Pat
 @needs_etcd
 def test_a_leader_that_is_asked_to_go_gives_up_the_lead_at_once(tmp_path: Path) -> None:
     """A standby need not wait for the end of its lease."""
-    with (
-        etcd_servers.running(tmp_path) as etcd,
-        running(tmp_path, "first", TOKEN, "--store", etcd.address) as first,
-        running(tmp_path, "second", TOKEN, "--store", etcd.address) as second,
-    ):
-        _in_order(first, second)
+    with _two_on_one_etcd(tmp_path) as (_etcd, first, second):
         first.process.terminate()
         asked = time.monotonic()
         second.find(r"(leading), term")
         assert time.monotonic() - asked < 2.0
         assert first.process.wait(10) == 128 + signal.SIGTERM
+
+
+@contextlib.contextmanager
+def _two_on_one_etcd(folder: Path) -> Iterator[tuple[Servers, CoordinatorProcess, CoordinatorProcess]]:
+    """The first of the two leads."""
+    with (
+        etcd_servers.running(folder) as etcd,
+        running(folder, "first", TOKEN, "--store", etcd.address) as first,
+        running(folder, "second", TOKEN, "--store", etcd.address) as second,
+    ):
+        _in_order(first, second)
+        yield etcd, first, second
 
 
 def _in_order(first: CoordinatorProcess, second: CoordinatorProcess) -> None:

@@ -19,8 +19,8 @@ import msgspec
 from understudy.faults.catalogue import Fault, save_schedule
 from understudy.faults.injector import fired
 from understudy.faults.namespaces import NamespaceHost
-from understudy.faults.proving import TRAINEE, NotProven, Setup
-from understudy.faults.watching import page_of
+from understudy.faults.proving import TRAINEE, NotProven, Setup, require_identical
+from understudy.faults.watching import decided_so_far, page_of
 from understudy.ledger.reading import Run, read_run
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, StepRecord
 from understudy.wire.certificates import make_set
@@ -35,7 +35,6 @@ context.check_hostname = False
 context.load_cert_chain(f"{folder}/cert.pem", f"{folder}/key.pem")
 print(urllib.request.urlopen(f"https://127.0.0.1:{port}/status", context=context).read().decode())
 """
-_record: "msgspec.json.Decoder[DecisionRecord | RecoveryRecord]" = msgspec.json.Decoder(DecisionRecord | RecoveryRecord)
 
 
 @dataclass(slots=True)
@@ -160,8 +159,10 @@ class Cluster:
         """The coordinator whose newest word is that it leads, and that is alive."""
         leading = []
         for name, started in self.started.items():
+            if not name.startswith("coordinator") or started.process.poll() is not None:
+                continue
             said = re.findall(r"(leading, term \d+|not leading any more)", started.text())
-            if name.startswith("coordinator") and started.process.poll() is None and said and said[-1][0] == "l":
+            if said and said[-1][0] == "l":
                 leading.append((int(said[-1].rpartition(" ")[2]), started))
         return max(leading, key=lambda found: found[0])[1] if leading else None
 
@@ -214,21 +215,20 @@ class Cluster:
     def tails(self) -> str:
         return "\n".join(f"--- {name}\n{started.text()[-1500:]}" for name, started in self.started.items())
 
-    def _records(self) -> list[DecisionRecord | RecoveryRecord]:
-        """Of the job that is still running; its last line may be unfinished."""
-        ledger = self.run_dir / "ledger" / "decisions.jsonl"
-        lines = ledger.read_bytes().split(b"\n")[:-1] if ledger.exists() else []
-        return [_record.decode(line) for line in lines]
-
     def recoveries(self) -> list[RecoveryRecord]:
-        return [record for record in self._records() if isinstance(record, RecoveryRecord)]
+        return [record for record in decided_so_far(self.run_dir) if isinstance(record, RecoveryRecord)]
 
     def reasons(self) -> list[str]:
-        return [record.reason for record in self._records() if isinstance(record, DecisionRecord)]
+        return [record.reason for record in decided_so_far(self.run_dir) if isinstance(record, DecisionRecord)]
 
     @property
     def run(self) -> Run:
         return read_run(self.run_dir)
+
+    def require_identical_end(self, reference: Run, what: str, seconds: float) -> None:
+        if self.wait(seconds) != 0:
+            raise NotProven(f"{what} did not succeed\n{self.tails()}")
+        require_identical(reference, self.run, what)
 
     def close(self) -> None:
         for started in self.started.values():

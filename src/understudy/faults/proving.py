@@ -101,10 +101,10 @@ def require_fired(outcome: Outcome, faults: Sequence[Fault]) -> None:
         raise NotProven(f"{outcome.folder.parent.name}: these faults did not fire: {', '.join(missing)}")
 
 
-def require_identical(reference: Run, outcome: Outcome) -> Comparison:
-    comparison = compare(reference, outcome.run)
+def require_identical(reference: Run, run: Run, name: str) -> Comparison:
+    comparison = compare(reference, run)
     if comparison.verdict is not Verdict.IDENTICAL:
-        raise NotProven(f"{outcome.folder.parent.name}: {comparison.sentence()}")
+        raise NotProven(f"{name}: {comparison.sentence()}")
     return comparison
 
 
@@ -112,7 +112,7 @@ def prove_identical(folder: Path, setup: Setup, reference: Run, faults: Sequence
     """Run with faults; all of them fired, the job succeeded, and the ledger equals the reference."""
     outcome = require_success(perform(folder, setup, faults, timeout))
     require_fired(outcome, faults)
-    require_identical(reference, outcome)
+    require_identical(reference, outcome.run, folder.name)
     return outcome
 
 

@@ -15,8 +15,11 @@ import msgspec
 
 from understudy.detection.progress import Place, Progress, ProgressReader
 from understudy.foundation.parenthood import children_of
-from understudy.ledger.records import RecoveryRecord
+from understudy.ledger.records import DecisionRecord, RecoveryRecord
 
+_decided: "msgspec.json.Decoder[DecisionRecord | RecoveryRecord]" = msgspec.json.Decoder(
+    DecisionRecord | RecoveryRecord
+)
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -83,14 +86,17 @@ class LiveRun:
         return founders | {rank: new for record in self.recoveries() for rank, _old, new in record.swaps}
 
     def recoveries(self) -> list[RecoveryRecord]:
-        path = self._run_dir / "ledger" / "decisions.jsonl"
-        if not path.exists():
-            return []
-        lines = path.read_bytes().split(b"\n")[:-1]
-        return [msgspec.json.decode(line, type=RecoveryRecord) for line in lines if b'"type":"recovery"' in line]
+        return [record for record in decided_so_far(self._run_dir) if isinstance(record, RecoveryRecord)]
 
     def warm_spares(self) -> int:
         return sum(seen.progress.place is Place.PARKED for seen in self.workers())
+
+
+def decided_so_far(run_dir: Path) -> list[DecisionRecord | RecoveryRecord]:
+    """By a job that is still running; its last line may be unfinished."""
+    path = run_dir / "ledger" / "decisions.jsonl"
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return [_decided.decode(line) for line in lines]
 
 
 def _look(path: str) -> Progress:

@@ -128,7 +128,11 @@ class InterruptibleStore(Store):
             self.set(key, value)
 
     def append(self, key: str, value: str) -> None:
-        self._ask(lambda client: client.append(key, value))  # type: ignore[attr-defined]
+        def append_and_see(client: TCPStore) -> None:
+            client.append(key, value)  # type: ignore[attr-defined]
+            client.check([key])  # as in `set`; and whoever is told that it was appended may append after it
+
+        self._ask(append_and_see)
 
     def add(self, key: str, value: int) -> int:
         return self._ask(lambda client: client.add(key, value))
