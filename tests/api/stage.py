@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from understudy.api.limits import Limits
 from understudy.api.rules import Rules
 from understudy.api.tokens import Caller, Role, Tokens
 from understudy.coordinator.coordinator import Coordinator
-from understudy.foundation.clock import SetClock
 from understudy.foundation.ids import MemberId
 from understudy.protocol.commands import Command, DecisionKind, RecordDecision
 from understudy.protocol.events import Event
@@ -51,7 +50,9 @@ class AskableMachine(JobMachine):
 
 
 class Stage(Play):
-    def __init__(self, folder: Path, *, rules: Rules | None = None, limits: Limits | None = None, open_: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, rules: Rules | None = None, limits: Limits | None = None, open_: bool = False
+    ) -> None:
         super().__init__()
         self.feed = Feed()
         self.machine = AskableMachine(Policy(world_size=2, spares=1))
@@ -60,7 +61,7 @@ class Stage(Play):
         )
         self.folder, self.faults = folder, list[Exception]()
         self.steps = {MemberId("m-0"): 7, MemberId("m-1"): 6}
-        door = OneHost(
+        self.door = OneHost(
             "job",
             self.coordinator,
             clock=self.clock,
@@ -76,7 +77,7 @@ class Stage(Play):
             wall=lambda: NOON + self.clock.now(),
             on_fault=self.faults.append,
         )
-        self.api: Api = make_api(door, Audit(folder / "audit.jsonl", lambda _: None), settings)
+        self.api: Api = make_api(self.door, Audit(folder / "audit.jsonl", lambda _: None), settings)
 
     def audit(self) -> list[dict[str, Any]]:
         file = self.folder / "audit.jsonl"
@@ -96,7 +97,6 @@ def tokens() -> Tokens:
 class Client:
     http: httpx.AsyncClient
     token: str | None = READER
-    more: dict[str, str] = field(default_factory=dict)
 
     def _headers(self, token: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
         given = token or self.token
@@ -105,9 +105,7 @@ class Client:
     async def get(self, path: str, token: str | None = None, **headers: str) -> httpx.Response:
         return await self.http.get(path, headers=self._headers(token, headers))
 
-    async def post(
-        self, path: str, body: object, token: str | None = None, key: str | None = None
-    ) -> httpx.Response:
+    async def post(self, path: str, body: object, token: str | None = None, key: str | None = None) -> httpx.Response:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", **({} if key is None else {"Idempotency-Key": key})}
         return await self.http.post(path, content=content, headers=self._headers(token, headers))
@@ -118,14 +116,11 @@ def play(stage: Stage, story: Callable[[Client], Awaitable[None]]) -> None:
 
     async def whole() -> None:
         async with asyncio.timeout(20.0):
-            stage.begin()
-            transport = httpx.ASGITransport(app=stage.api.app)  # type: ignore[arg-type]
+            if not stage.machine.generation:
+                stage.begin()
+            transport = httpx.ASGITransport(app=stage.api.app)
             async with httpx.AsyncClient(transport=transport, base_url="http://job") as http:
                 await story(Client(http))
 
     asyncio.run(whole())
     assert stage.faults == []
-
-
-def make_clock() -> SetClock:
-    return SetClock()

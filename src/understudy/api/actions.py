@@ -23,7 +23,9 @@ Key = Annotated[
         description="the same key with the same body acts once, and is answered the same",
     ),
 ]
-_REFUSED: dict[int | str, dict[str, Any]] = {409: {"model": Refusal, "description": "The job refuses, or the key is used"}}
+_REFUSED: dict[int | str, dict[str, Any]] = {
+    409: {"model": Refusal, "description": "The job refuses, or the key is used"}
+}
 
 
 def router(door: JobDoor, desk: Desk) -> APIRouter:
@@ -60,7 +62,9 @@ def router(door: JobDoor, desk: Desk) -> APIRouter:
         request = rq.ReplaceRank(at=door.now(), reason=body.reason, rank=Rank(body.rank), member=member)
         return ask(http, body, await http.body(), key, request)
 
-    @page("/abort-generation", "Everybody leaves the generation now and says where it stands; who does not is replaced.")
+    @page(
+        "/abort-generation", "Everybody leaves the generation now and says where it stands; who does not is replaced."
+    )
     async def abort(http: Request, body: Abort, key: Key = None) -> Response:
         request = rq.AbortGeneration(at=door.now(), reason=body.reason)
         return ask(http, body, await http.body(), key, request)

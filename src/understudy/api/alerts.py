@@ -112,7 +112,9 @@ def _about_a_predecessor(alert: Alert, target: RankTarget | HostTarget, now: Mom
     return f"it began before any rank of host {target.host} was taken over by its present holder"
 
 
-def _asked(alert: Alert, rule: Rule, target: RankTarget | HostTarget, machine: JobMachine, now: Moment) -> Consideration:
+def _asked(
+    alert: Alert, rule: Rule, target: RankTarget | HostTarget, machine: JobMachine, now: Moment
+) -> Consideration:
     reason = _reason(alert)
     scoped = _scoped(rule, target, machine)
     if isinstance(scoped, Nothing):

@@ -26,7 +26,8 @@ from understudy.api.rules import Rules
 from understudy.api.tokens import Tokens
 from understudy.foundation.clock import Clock, SystemClock
 
-Page = Callable[[], Mapping[str, object]]
+Page = Callable[[Mapping[str, int]], Mapping[str, object]]
+"""Is given how often requests were refused, by kind."""
 _MOST_PROBLEMS = 10
 _LONGEST_PROBLEM = 200
 
@@ -94,7 +95,8 @@ def make_api(door: JobDoor, audit: Audit, settings: Settings) -> Api:
 
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
-    code: {"model": Refusal, "description": HTTPStatus(code).phrase} for code in (400, 401, 403, 408, 413, 422, 429, 503)
+    code: {"model": Refusal, "description": HTTPStatus(code).phrase}
+    for code in (400, 401, 403, 408, 413, 422, 429, 503)
 }
 
 
@@ -102,14 +104,14 @@ def _add_plain_pages(app: FastAPI, door: JobDoor, metrics: Metrics, pages: Mappi
     """Not part of the versioned API: probes, Prometheus, and what was there before."""
 
     async def health(_: Request) -> Response:
-        return _json(200, {"healthy": True, "leading": door.machine() is not None})
+        return _json(200, {"healthy": True, "leading": door.leads()})
 
     async def numbers(_: Request) -> Response:
         return Response(metrics.page(), media_type=CONTENT_TYPE)
 
     def shows(page: Page) -> Callable[[Request], Awaitable[Response]]:
         async def show(_: Request) -> Response:
-            return _json(200, page())
+            return _json(200, page(metrics.refusals))
 
         return show
 
@@ -133,8 +135,7 @@ def _add_refusals(app: FastAPI, metrics: Metrics) -> None:
     async def on_standby(_: Request, error: Exception) -> Response:
         assert isinstance(error, NotLeading)
         metrics.refused("standby")
-        advice = f"ask the one that leads: {error.leader}" if error.leader else "ask again when one leads"
-        return _json(503, _refusal(str(error), advice))
+        return _json(503, _refusal(str(error), error.advice))
 
     async def on_invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

@@ -183,7 +183,7 @@ class Desk:
 def leading(door: JobDoor) -> JobMachine:
     machine = door.machine()
     if machine is None:
-        raise NotLeading(door.leader())
+        raise NotLeading(door.leads(), door.leader())
     return machine
 
 

@@ -31,7 +31,9 @@ CALLER = "understudy.caller"
 class Refused(Exception):
     """Becomes an answer. `kind`: under which it is counted."""
 
-    def __init__(self, status: int, kind: str, reason: str, advice: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, kind: str, reason: str, advice: str, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(reason)
         self.status, self.kind, self.reason, self.advice = status, kind, reason, advice
         self.headers = dict(headers or {})
@@ -141,24 +143,26 @@ class Gate:
                         return bytes(body)
         except TimeoutError:
             text = f"the body did not come within {self._limits.body_seconds:g} s"
-            raise Refused(408, "slow", text, "send it at once", {"connection": "close"}) from None
+            raise Refused(408, "slow", text, "send it at once") from None
 
     def _too_large(self) -> Refused:
         text = f"the body is larger than {self._limits.largest_body} bytes"
-        return Refused(413, "size", text, "send less, in several requests", {"connection": "close"})
+        return Refused(413, "size", text, "send less, in several requests")
 
 
 _READ = (Role.READ, Bucket.READ)
 
 
 class _Begun:
-    """Passes an answer on, and knows whether it has begun."""
+    """Passes an answer on, and knows whether it has begun. One request per connection: connections are few."""
 
     def __init__(self, send: Send) -> None:
         self._send, self.yes = send, False
 
     async def __call__(self, message: Message) -> None:
-        self.yes = True
+        if message["type"] == "http.response.start":
+            self.yes = True
+            message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
         await self._send(message)
 
 
@@ -193,6 +197,7 @@ async def _answer(refused: Refused, send: Send) -> None:
         "content-type": "application/json",
         "content-length": str(len(body)),
         "cache-control": "no-store",
+        "connection": "close",
         **refused.headers,
     }
     listed = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]

@@ -18,11 +18,12 @@ from understudy.protocol.requests import Request
 
 
 class NotLeading(UnderstudyError):
-    """This one decides nothing. `leader`: who does, as far as it knows."""
+    """This one decides nothing now; `advice` says whom to ask, as far as it knows."""
 
-    def __init__(self, leader: str) -> None:
-        super().__init__("this coordinator does not lead the job")
-        self.leader = leader
+    def __init__(self, leads: bool, leader: str) -> None:
+        super().__init__("no host has joined the job yet" if leads else "this coordinator does not lead the job")
+        elsewhere = f"ask the one that leads: {leader}" if leader else "ask again when one leads"
+        self.advice = "ask again when its hosts have come" if leads else elsewhere
 
 
 class JobDoor(Protocol):
@@ -36,6 +37,8 @@ class JobDoor(Protocol):
 
     def machine(self) -> JobMachine | None:
         """None: this one does not lead, or no host has come yet."""
+
+    def leads(self) -> bool: ...
 
     def leader(self) -> str:
         """Who leads, as people call it; empty: nobody knows."""
@@ -84,6 +87,9 @@ class OneHost:
     def machine(self) -> JobMachine | None:
         return self._coordinator.machine
 
+    def leads(self) -> bool:
+        return True
+
     def leader(self) -> str:
         return "this process"
 
@@ -117,13 +123,17 @@ class ManyHosts:
             return None
         return leader.coordinator.machine
 
+    def leads(self) -> bool:
+        leader = self._service.leader
+        return leader is not None and leader.leading()
+
     def leader(self) -> str:
         return self._service.leads
 
     def handle(self, request: Request) -> None:
         leader = self._service.leader
         if leader is None or not leader.leading():
-            raise NotLeading(self._service.leads)
+            raise NotLeading(False, self._service.leads)
         leader.request(request)
 
     def now(self) -> float:

@@ -1,5 +1,6 @@
 """Metrics for Prometheus. Counters are counted as things happen; gauges are read from the job when somebody asks."""
 
+from collections import Counter as PlainCounter
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -25,6 +26,7 @@ class Metrics:
     """One registry per server, so that several jobs can live in one process (tests do)."""
 
     def __init__(self, door: JobDoor) -> None:
+        self.refusals: PlainCounter[str] = PlainCounter()  # the same as below, as plain numbers
         self._registry = CollectorRegistry()
         self._registry.register(_Gauges(door))
         self._decisions = self._counter("decisions", "Decisions of the coordinator", "kind")
@@ -65,6 +67,7 @@ class Metrics:
         self._alerts.labels(source, outcome).inc()
 
     def refused(self, reason: str) -> None:
+        self.refusals[reason] += 1
         self._refusals.labels(reason).inc()
 
     def value(self, name: str, **labels: str) -> float:
@@ -84,7 +87,7 @@ class _Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         machine = self._door.machine()
-        yield _gauge("leading", "1 while this process decides for the job", float(machine is not None))
+        yield _gauge("leading", "1 while this process decides for the job", float(self._door.leads()))
         refused = GaugeMetricFamily(
             "understudy_agent_messages_refused", "Messages of agents that were refused", labels=("where", "kind")
         )

@@ -1,4 +1,4 @@
-"""Opens the API beside a job, for the commands that run one. What is wrong with its flags is said before the job starts."""
+"""Opens the API beside a job, for the commands that run one. What is wrong with its flags is said before it starts."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping

@@ -76,7 +76,7 @@ def router(door: JobDoor, limits: Limits) -> APIRouter:
 def _listed(feed: Feed, after: int, limit: int) -> Events:
     found = feed.after(after, limit)
     newest = found[-1].number if found else min(after, feed.newest)
-    missed = views.missed(feed, after, found[0].number if found else None)
+    missed = views.missed(after, found[0].number if found else None)
     return Events(events=[views.event(numbered) for numbered in found], newest=newest, missed=missed)
 
 

@@ -179,7 +179,9 @@ def _in_slot(host: HostId, slot: int, roster: Roster) -> Target:
 
 
 def _targets_on(host: HostId, roster: Roster) -> list[RankTarget]:
-    return [_holder(member.rank, roster) for member in roster.seated() if member.host == host and member.rank is not None]
+    return [
+        _holder(member.rank, roster) for member in roster.seated() if member.host == host and member.rank is not None
+    ]
 
 
 def _holder(rank: Rank, roster: Roster) -> RankTarget:

@@ -1,18 +1,18 @@
 """The alert rules of an operator: which alert leads to which action. Read from a TOML file, checked key by key.
 
-    max_age_seconds = 600          # an alert that began longer ago never acts
+max_age_seconds = 600          # an alert that began longer ago never acts
 
-    [[rule]]                       # the first that matches counts
-    alert = "GpuFellOffTheBus"     # its alertname; "*" is any
-    match = { severity = "critical", xid = ["79", "48"] }
-    action = "abort"               # abort: replace the rank now; drain: move it at the next step; note: only record
-    scope = "rank"                 # "host": act on the whole host of what the labels name
+[[rule]]                       # the first that matches counts
+alert = "GpuFellOffTheBus"     # its alertname; "*" is any
+match = { severity = "critical", xid = ["79", "48"] }
+action = "abort"               # abort: replace the rank now; drain: move it at the next step; note: only record
+scope = "rank"                 # "host": act on the whole host of what the labels name
 
-    [[host]]                       # what monitors call a host of the job
-    name = "host1"
-    aliases = ["10.0.0.1", "gpu-node-1"]
-    pods = ["trainer-0"]
-    devices = [{ slot = 0, uuid = "GPU-5c89...", pci_bus_id = "00000000:17:00.0" }]
+[[host]]                       # what monitors call a host of the job
+name = "host1"
+aliases = ["10.0.0.1", "gpu-node-1"]
+pods = ["trainer-0"]
+devices = [{ slot = 0, uuid = "GPU-5c89...", pci_bus_id = "00000000:17:00.0" }]
 """
 
 import enum

@@ -22,7 +22,6 @@ ADDRESS_FILE = "http.json"
 _MOST_CONNECTIONS = 256
 _LARGEST_HEAD = 16 * 1024
 _REQUEST_LIMIT = 10.0  # seconds for the head of a request
-_KEEP_ALIVE = 5  # seconds
 _FAREWELL = 1  # seconds for requests that are under way when the job ends
 
 
@@ -62,7 +61,7 @@ class ApiServer:
         self._app, self._say = app, say
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
-        self.url = ""
+        self.url, self.port = "", 0
 
     async def open(self, address: str, certificates: Certificates | None) -> int:
         """Both sides prove who they are, or the address is of this host only. Returns the port."""
@@ -81,17 +80,16 @@ class ApiServer:
             server_header=False,
             proxy_headers=False,
             limit_concurrency=_MOST_CONNECTIONS,
-            timeout_keep_alive=_KEEP_ALIVE,
             timeout_graceful_shutdown=_FAREWELL,
             h11_max_incomplete_event_size=_LARGEST_HEAD,
             **_tls(certificates),
         )
         self._server = _Server(config)
         self._serving = asyncio.create_task(self._serve(self._server, listening))
-        taken = int(listening.getsockname()[1])
+        self.port = int(listening.getsockname()[1])
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"{'http' if certificates is None else 'https'}://{shown}:{taken}"
-        return taken
+        self.url = f"{'http' if certificates is None else 'https'}://{shown}:{self.port}"
+        return self.port
 
     async def _serve(self, server: _Server, listening: socket.socket) -> None:
         try:
@@ -119,6 +117,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
+        listening.listen(128)
     except OSError as error:
         listening.close()
         raise SettingsError(f"--http {host}:{port}: {error.strerror}") from None

@@ -109,7 +109,11 @@ class _Reader:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise self._wrong(f"{where}.name", "give 1 to 64 letters, digits, dots, dashes")
         known = {role.value for role in Role}
-        if not isinstance(roles, list) or not roles or not all(isinstance(role, str) and role in known for role in roles):
+        if (
+            not isinstance(roles, list)
+            or not roles
+            or not all(isinstance(role, str) and role in known for role in roles)
+        ):
             raise self._wrong(f"{where}.roles", f"give a list of {', '.join(sorted(known))}")
         return self._digest(entry, where), Caller(name, frozenset(Role(role) for role in roles))
 

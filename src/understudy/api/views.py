@@ -2,7 +2,7 @@
 
 import msgspec
 
-from understudy.api.feed import Feed, Numbered
+from understudy.api.feed import Numbered
 from understudy.api.job import JobDoor
 from understudy.api.models import EventView, HostView, JobView, MemberView, RecoveryView
 from understudy.foundation.ids import HostId, MemberId
@@ -18,7 +18,7 @@ def job(door: JobDoor) -> JobView:
     stopped = None if machine is None else machine.stopped
     return JobView(
         job=door.name,
-        leading=machine is not None,
+        leading=door.leads(),
         leader=door.leader(),
         generation=None if machine is None else machine.generation,
         stage=None if machine is None else machine.stage.value,
@@ -126,6 +126,6 @@ def recovery_kind(record: RecoveryRecord) -> str:
     return "swap" if record.swaps else "regroup"
 
 
-def missed(feed: Feed, after: int, first: int | None) -> int:
+def missed(after: int, first: int | None) -> int:
     """How many events after `after` are not kept any more."""
     return 0 if first is None else max(0, first - after - 1)
