@@ -148,6 +148,7 @@ _EVENTS: dict[str, type[ev.Event]] = {
         ev.MemberLost,
         ev.ProgressStalled,
         ev.PaceLearnt,
+        ev.StepTold,
         ev.PositionReported,
         ev.MemberPrepared,
         ev.MemberResumed,
