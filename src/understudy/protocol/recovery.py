@@ -300,8 +300,9 @@ class Recovery:
             self.holdings[twin_key] = frozenset(holdings)
 
     def _in_turn(self, donors: Mapping[Rank, tuple[Rank, ...]]) -> tuple[tuple[Rank, tuple[Rank, ...]], ...]:
-        """Who has nothing to lose comes first, and before it who takes from a leaver. A laggard's older state is the last one if its donors die before it
-        has been served; and by then a joiner is whole, which can give in their place."""
+        """Who has nothing to lose comes first, and before it who takes from a leaver. A laggard's older state is the last
+        one if its donors die before it has been served; and by then a joiner is whole, which can give in their
+        place."""
 
         def turn(entry: tuple[Rank, tuple[Rank, ...]]) -> tuple[bool, bool, Rank]:
             receiver, givers = entry
@@ -349,8 +350,8 @@ class Recovery:
         ]
 
     def _find_donors(self, step: StepNumber) -> dict[Rank, tuple[Rank, ...]] | NoDonor:
-        """A receiver whose leaver has the state takes it from there: from its own rank, so to speak. It can give to others
-        then, if nobody else can."""
+        """A receiver whose leaver has the state takes it from there: from its own rank, so to speak. Then it can give to
+        others, if nobody else can."""
         receivers = {rank for rank, p in self.positions.items() if action_for(p, step) is Action.RECEIVE}
         handed = {rank for rank, p in self.leavers_at.items() if action_for(p, step) is not Action.RECEIVE}
         givers = [rank for rank in self.positions if rank not in receivers]

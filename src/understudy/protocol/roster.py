@@ -59,8 +59,9 @@ class Roster:
         self.parked[member.id] = None
 
     def best_spare(self, preference: Callable[[Member], Any | None], warm: bool = False) -> Member | None:
-        """A warm one if there is one, else (unless it must be `warm`) one that was started. Among these the one whose `preference` is least, and
-        of equals the one that came first; None is never taken. Linear in the number of spares."""
+        """A warm one if there is one, else (unless it must be `warm`) one that was started. Among these the one whose
+        `preference` is least, and of equals the one that came first; None is never taken. Linear in the number of
+        spares."""
         for pool in (self.parked,) if warm else (self.parked, self.starting):
             liked = [
                 (liking, self.members[id_]) for id_ in pool if (liking := preference(self.members[id_])) is not None

@@ -2,9 +2,9 @@
 
 The facts of a membership are recorded with every generation, and again when it has resumed. They are enough to go on:
 whatever else a coordinator knew (positions, who is warm, twin keys) the members say again when their hosts have found
-the new one. Whoever prepared for a rank that was to move, or was leaving one, is not known to it and is dismissed; the
-move begins anew. A recovery that was under way is not continued but opened again, in the next generation; that is what every
-new fault does too.
+the new one. A recovery that was under way is not continued but opened again, in the next generation; that is what every
+new fault does too. Whoever prepared for a rank that was to move, or was leaving one, is not known to the successor and
+is dismissed; the move begins anew.
 """
 
 from dataclasses import dataclass

@@ -255,7 +255,8 @@ class Exploration:
 def explore(
     script: Script, *, spares: int = 1, faults: int = 2, moves: int = 0, limit: int | None = None
 ) -> Exploration:
-    """Visit every state, depth first. `moves`: how often rank 0 is asked to move, at any time. Raises `Violation` with the choices that lead to a broken invariant."""
+    """Visit every state, depth first. `moves`: how often rank 0 is asked to move, at any time. Raises `Violation` with
+    the choices that lead to a broken invariant."""
     found = Exploration()
     first = opening(script, spares, faults, moves)
     seen: set[int] = {snapshot_key(first)}

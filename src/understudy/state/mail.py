@@ -31,8 +31,8 @@ class DefaultGroup:
 
 
 class Mail:
-    """Between ranks of the default group, or by another `carrier`. What was posted is kept until it has been answered, or until the next transfer, since a message whose sender has
-    dropped it is never sent."""
+    """Between ranks of the default group, or by another `carrier`. What was posted is kept until it has been answered,
+    or until the next transfer, since a message whose sender has dropped it is never sent."""
 
     def __init__(self, carrier: Carrier | None = None) -> None:
         self._carrier: Carrier = carrier or DefaultGroup()
