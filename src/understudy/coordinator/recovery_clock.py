@@ -169,4 +169,5 @@ class RecoveryClock:
             swaps=swaps,
             phases=phases,
             transfers=tuple(running.transfers),
+            planned=running.planned,
         )

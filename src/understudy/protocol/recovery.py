@@ -17,7 +17,7 @@ from understudy.protocol.commands import (
     RecordGeneration,
     ResumeAt,
 )
-from understudy.protocol.commit import Action, action_for, judge
+from understudy.protocol.commit import Action, Verdict, action_for, judge
 from understudy.protocol.donors import NoDonor, choose_donors, named, without_twin
 from understudy.protocol.hosts import THIS_HOST, Hosts
 from understudy.protocol.policy import Policy
@@ -300,8 +300,8 @@ class Recovery:
             self.holdings[twin_key] = frozenset(holdings)
 
     def _in_turn(self, donors: Mapping[Rank, tuple[Rank, ...]]) -> tuple[tuple[Rank, tuple[Rank, ...]], ...]:
-        """Who has nothing to lose comes first, and before it who takes from a leaver. A laggard's older state is the last
-        one if its donors die before it has been served; and by then a joiner is whole, which can give in their
+        """Who has nothing to lose comes first, and before it who takes from a leaver. A laggard's older state is the
+        last one if its donors die before it has been served; and by then a joiner is whole, which can give in their
         place."""
 
         def turn(entry: tuple[Rank, tuple[Rank, ...]]) -> tuple[bool, bool, Rank]:
@@ -343,15 +343,19 @@ class Recovery:
         self.awaited.update(member.id for member in members)
         self.deadline = at + self.policy.forming_limit
         self.resend_at = at + self.policy.resend_every
-        word = "commit" if verdict.committed is not None else "retry"
-        return [
-            self._decision(at, DecisionKind.VERDICT, f"{word}: {verdict.reason}", step=verdict.step),
-            self.plan,
-        ]
+        return [self._decision(at, DecisionKind.VERDICT, self._told(verdict), step=verdict.step), self.plan]
+
+    def _told(self, verdict: Verdict) -> str:
+        if self.boundary is not None and verdict.committed is None and not any(p.arrived for p in self._known()):
+            return f"every rank has stopped before step {verdict.step}"
+        return f"{'commit' if verdict.committed is not None else 'retry'}: {verdict.reason}"
+
+    def _known(self) -> list[Position]:
+        return [*self.positions.values(), *self.leavers_at.values()]
 
     def _find_donors(self, step: StepNumber) -> dict[Rank, tuple[Rank, ...]] | NoDonor:
-        """A receiver whose leaver has the state takes it from there: from its own rank, so to speak. Then it can give to
-        others, if nobody else can."""
+        """A receiver whose leaver has the state takes it from there: from its own rank, so to speak. Then it can give
+        to others, if nobody else can."""
         receivers = {rank for rank, p in self.positions.items() if action_for(p, step) is Action.RECEIVE}
         handed = {rank for rank, p in self.leavers_at.items() if action_for(p, step) is not Action.RECEIVE}
         givers = [rank for rank in self.positions if rank not in receivers]
