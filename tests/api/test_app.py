@@ -102,9 +102,9 @@ def test_an_action_becomes_a_request(tmp_path: Path, page: str, body: dict[str, 
         assert answer.json()["outcome"] == "accepted" and len(answer.json()["decisions"]) == 1
         (asked,) = stage.machine.asked
         assert type(asked) is request_ and asked.reason == body["reason"]
-        stage.machine.why_not = "only 2 ranks are healthy, and min_healthy is 2"
+        stage.machine.why_not = "only 1 of 2 ranks are well (--min-healthy)"
         refused = await client.post(f"/v1/actions/{page}", body, ACTOR)
-        assert refused.status_code == 409 and "min_healthy" in refused.json()["reason"] and refused.json()["advice"]
+        assert refused.status_code == 409 and "--min-healthy" in refused.json()["reason"] and refused.json()["advice"]
         dry = await client.post(f"/v1/actions/{page}", {**body, "dry_run": True}, ACTOR)
         assert dry.status_code == 200 and dry.json()["outcome"] == "would be refused"
         assert len(stage.machine.asked) == 1

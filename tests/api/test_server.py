@@ -56,7 +56,7 @@ def test_it_answers_and_leaves_signals_alone(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     async def story(server: ApiServer, _: Stage) -> None:
-        head, _, body = (await ask(server.port, GET)).partition(b"\r\n\r\n")
+        head, _sep, body = (await ask(server.port, GET)).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200") and json.loads(body)["job"] == "job"
         assert b"server:" not in head.lower() and head.lower().count(b"connection: close") == 1
         assert (await ask(server.port, GET.replace(READER.encode(), b"x" * 30))).startswith(b"HTTP/1.1 401")

@@ -131,10 +131,10 @@ def test_a_refused_alert_may_act_later(tmp_path: Path) -> None:
 
     async def story(client: Client) -> None:
         client.token = MONITOR
-        stage.machine.why_not = "a recovery is under way"
+        stage.machine.why_not = "the world is being formed again right now"
         for _ in range(2):
             answer = await client.post(PAGE, post(alert()))
-            assert outcomes(answer) == ["refused"] and "under way" in answer.json()["alerts"][0]["reason"]
+            assert outcomes(answer) == ["refused"] and "formed again" in answer.json()["alerts"][0]["reason"]
         stage.machine.why_not = None
         assert outcomes(await client.post(PAGE, post(alert()))) == ["accepted"]
 

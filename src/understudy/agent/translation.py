@@ -32,6 +32,8 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
             return ev.MemberEstablished(
                 at=at, member=member, generation=Generation(generation), twin_key=key, holdings=holdings
             )
+        case msg.AtStep(generation=generation, step=step):
+            return ev.StepTold(at=at, member=member, generation=Generation(generation), step=StepNumber(step))
         case msg.PositionReport():
             return ev.PositionReported(
                 at=at,

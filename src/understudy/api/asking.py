@@ -12,7 +12,7 @@ from typing import Protocol
 from understudy.api import views
 from understudy.api.alerts import Alert, Moment, consider
 from understudy.api.audit import Audit
-from understudy.api.job import JobDoor, NotLeading, refusal_of
+from understudy.api.job import JobDoor, NotLeading
 from understudy.api.limits import Bucket, Buckets, Limits, Memory
 from understudy.api.metrics import Metrics
 from understudy.api.models import ActionAnswer, AlertAnswer, Refusal
@@ -94,7 +94,7 @@ class Desk:
 
     def _decide(self, caller: Caller, wish: Wish, request: Request) -> Answer:
         machine = leading(self._door)
-        why_not = refusal_of(machine, request)
+        why_not = machine.refusal(request)
         before = self._door.feed.newest
         if why_not is None and not wish.dry_run:
             self._door.handle(request)
@@ -152,7 +152,7 @@ class Desk:
         if request is None:
             self._note(caller, alert, action, "noted", thought.why)
             return _said(alert, action, "noted", thought.why)
-        why_not = refusal_of(machine, request)
+        why_not = machine.refusal(request)
         if why_not is None and self._acted.full(now):
             why_not = "too many alerts have acted lately; this one could not be told from a repetition"
         if why_not is not None:
@@ -198,16 +198,18 @@ _KEY_USED = Refusal(
     advice="give every new request a key of its own; repeat a request with exactly the same body",
 )
 _ADVICE = (
-    ("min_healthy", "wait until the ranks that are being replaced are back, then ask again"),
-    ("healthy", "wait until the ranks that are being replaced are back, then ask again"),
-    ("spare", "give the job a spare (POST /v1/actions/spares, or another host with --spare-host), then ask again"),
-    ("under way", "wait for the end of the recovery (`understudy status`), then ask again"),
-    ("recover", "wait for the end of the recovery (`understudy status`), then ask again"),
-    ("no host", "see `understudy status` for the names of the hosts"),
-    ("host", "see `understudy status` for the hosts and their state"),
-    ("rank", "see `understudy status` for the ranks and who holds them"),
-    ("ended", "the job is over; `understudy explain RUN_DIR` tells its story"),
-    ("stopped", "the job is over; `understudy explain RUN_DIR` tells its story"),
+    ("--min-healthy", "wait until the ranks that are being replaced are back, then ask again"),
+    (
+        "nobody to take over",
+        "give the job a spare (POST /v1/actions/spares, or a host with --spare-host), then ask again",
+    ),
+    ("no room", "add a host or spares (`understudy run --spare-host`), then ask again"),
+    ("formed again", "wait for the end of the recovery (`understudy status`), then ask again"),
+    ("already", "follow it with `understudy events --follow`"),
+    ("no twin", "use `understudy migrate`: the process hands its own state over before it ends"),
+    ("is held by", "look at `understudy status`; the process that you mean is gone already"),
+    ("at its end", "`understudy explain RUN_DIR` tells its story"),
+    ("first step", "wait until `understudy status` says training"),
 )
 
 

@@ -11,7 +11,7 @@ from understudy.ledger.records import DecisionRecord, RecoveryRecord
 Record = DecisionRecord | RecoveryRecord
 _KEPT = 2000  # records
 _RECOVERIES_KEPT = 200
-PHASES = ("detect", "stop", "rehearse", "regroup", "transfer", "resume", "total")
+PHASES = ("detect", "approach", "stop", "rehearse", "regroup", "transfer", "resume", "total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,8 @@ class Feed:
 
     def predicted_recovery(self) -> float | None:
         """Seconds that the next one may take: the median of the past ones."""
-        totals = [record.phases["total"] for record in self._recoveries if "total" in record.phases]
+        unplanned = (record.phases for record in self._recoveries if not record.planned)
+        totals = [phases["total"] for phases in unplanned if "total" in phases]
         return statistics.median(totals) if totals else None
 
     async def follow(self, number: int, pause: float) -> AsyncIterator[Numbered | None]:

@@ -4,7 +4,7 @@ The API looks through `machine` and asks through `handle`. It never changes what
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, cast
+from typing import Protocol
 
 from understudy.api.feed import Feed
 from understudy.coordinator.coordinator import Coordinator
@@ -54,17 +54,6 @@ class JobDoor(Protocol):
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         """What was refused elsewhere, by where and kind."""
-
-
-class Judge(Protocol):
-    """The part of the machine that says why it would not act."""
-
-    def refusal(self, request: Request) -> str | None: ...
-
-
-def refusal_of(machine: JobMachine, request: Request) -> str | None:
-    """Why the machine would not act on this now; None: it would."""
-    return cast(Judge, machine).refusal(request)
 
 
 class OneHost:

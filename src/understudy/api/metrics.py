@@ -18,7 +18,7 @@ from understudy.protocol.stages import Stage
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
-_HOST_STATES = ("present", "silent", "suspect", "lost")
+_HOST_STATES = ("present", "silent", "suspect", "draining", "lost")
 _SEATED = (Standing.JOINING, Standing.PREPARED, Standing.ACTIVE)
 
 
@@ -30,7 +30,9 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._registry.register(_Gauges(door))
         self._decisions = self._counter("decisions", "Decisions of the coordinator", "kind")
-        self._recoveries = self._counter("recoveries", "Finished recoveries; swap: somebody was replaced", "kind")
+        self._recoveries = self._counter(
+            "recoveries", "Finished recoveries; swap: somebody was replaced, move: by plan", "kind"
+        )
         self._actions = self._counter("actions", "Actions that were asked for over HTTP", "action", "outcome")
         self._alerts = self._counter("webhook_alerts", "Alerts that were posted by monitors", "source", "outcome")
         self._refusals = self._counter("http_refusals", "Requests over HTTP that were refused", "reason")
@@ -44,7 +46,7 @@ class Metrics:
         )
         for kind in DecisionKind:
             self._decisions.labels(kind.value)
-        for name in ("swap", "regroup"):
+        for name in ("swap", "regroup", "move"):
             self._recoveries.labels(name)
         door.feed.listen(self._on_record)
 

@@ -37,7 +37,7 @@ def router(door: JobDoor, limits: Limits) -> APIRouter:
 
     @pages.get("/spares")
     async def spares() -> list[MemberView]:
-        """Warm ones first."""
+        """Warm ones first; those that prepare to take over a rank last, with that rank."""
         return views.spares(leading(door))
 
     @pages.get("/hosts")

@@ -50,7 +50,7 @@ def members(door: JobDoor, machine: JobMachine) -> list[MemberView]:
 
 def spares(machine: JobMachine) -> list[MemberView]:
     roster = machine.roster
-    waiting: list[MemberId] = [*roster.parked, *roster.starting]
+    waiting: list[MemberId] = [*roster.parked, *roster.starting, *roster.understudies.values()]
     return [_member(roster.members[id_], None) for id_ in waiting]
 
 
@@ -92,6 +92,8 @@ def host_state(host: Host, now: float) -> str:
         return "lost"
     if host.silent_since is not None:
         return "silent"
+    if host.draining:
+        return "draining"
     return "suspect" if host.suspect_until > now else "present"
 
 
@@ -122,7 +124,9 @@ def event(numbered: Numbered) -> EventView:
 
 
 def recovery_kind(record: RecoveryRecord) -> str:
-    """Whether somebody was replaced."""
+    """Whether somebody was replaced, and whether that was planned."""
+    if record.planned:
+        return "move"
     return "swap" if record.swaps else "regroup"
 
 

@@ -42,6 +42,7 @@ class RunRequest:
     outside_floor: float
     plain: bool
     signals: tuple[signal.Signals, ...]
+    notice: float  # seconds between a SIGTERM to this host and its end, in which its ranks move away
     remarks: tuple[str, ...]  # flags that were accepted and have no effect
 
 
@@ -135,6 +136,8 @@ def _add_own_flags(parser: argparse.ArgumentParser) -> None:
     _flag(group, "--http", default=None, help=http_flags.HTTP)
     _flag(group, "--http-tokens", type=Path, default=None, help=http_flags.TOKENS)
     _flag(group, "--alert-rules", type=Path, default=None, help=http_flags.RULES)
+    _flag(group, "--min-healthy", type=int, default=0, help="ranks that must be well for a request (default 0: half)")
+    _flag(group, "--notice", type=float, default=0.0, help="on SIGTERM, seconds in which ranks move to other hosts")
     _flag(group, "--plain", action="store_true", help="no live line on the terminal")
 
 
@@ -167,6 +170,7 @@ def read_request(args: argparse.Namespace, environment: Mapping[str, str], run_d
         outside_floor=args.hang_floor_outside,
         plain=args.plain,
         signals=_signals(args.signals_to_handle),
+        notice=_notice(args),
         remarks=_remarks(args),
     )
 
@@ -185,6 +189,12 @@ def _refuse_what_is_not_supported(args: argparse.Namespace) -> None:
     for name, (default, instead) in _REFUSED.items():
         if getattr(args, name) != default:
             raise SettingsError(f"--{name.replace('_', '-')} is not supported: {instead}")
+
+
+def _notice(args: argparse.Namespace) -> float:
+    if args.notice and not args.coordinator:
+        raise SettingsError(f"--notice {args.notice:g}: there is no other host to move to; it needs --coordinator")
+    return float(args.notice)
 
 
 def _hosts(text: str) -> int:
@@ -225,6 +235,7 @@ def _policy(args: argparse.Namespace, world_size: int) -> Policy:
         hosts=_hosts(args.nnodes),
         host_patience=args.host_patience,
         suspicion=args.suspicion,
+        min_healthy=_at_least("--min-healthy", args.min_healthy, 0),
         donors_per_receiver=max(1, (os.cpu_count() or 1) // 2),  # a donor and its receiver keep one core busy each
         max_start_overs=restarts or default.max_start_overs,
         max_replacements=_at_least("--max-replacements", args.max_replacements, 0),

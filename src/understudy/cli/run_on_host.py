@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import signal
+from collections.abc import Callable
 
 import msgspec
 
@@ -13,8 +14,12 @@ from understudy.cli.run_flags import RunRequest
 from understudy.cli.terminal import Terminal
 from understudy.detection.stall import StallWatch
 from understudy.foundation.clock import SystemClock
+from understudy.foundation.ids import HostId
 from understudy.protocol.commands import Outcome, StopJob
+from understudy.protocol.requests import DrainHost
 from understudy.wire.certificates import Certificates
+
+_LOOK_EVERY = 0.05  # seconds between two looks at whether a rank is still here
 
 
 async def run_on_host(args: argparse.Namespace, request: RunRequest, terminal: Terminal) -> StopJob:
@@ -29,8 +34,9 @@ async def run_on_host(args: argparse.Namespace, request: RunRequest, terminal: T
         clock=clock,
         say=terminal.say,
     )
+    departure = Departure(request, supervisor, relay, terminal.say)
     for number in request.signals:
-        asyncio.get_running_loop().add_signal_handler(number, _on_signal, number, supervisor)
+        asyncio.get_running_loop().add_signal_handler(number, departure.on_signal, number)
     try:
         stop = await supervisor.run(relay)
         await relay.close(stop.reason)
@@ -40,13 +46,43 @@ async def run_on_host(args: argparse.Namespace, request: RunRequest, terminal: T
     return stop
 
 
-def _on_signal(number: signal.Signals, supervisor: Supervisor) -> None:
-    """Only this host's part ends; the others are told that it is gone."""
-    if supervisor.stopping:
-        supervisor.hurry()
-    supervisor.stop(
-        StopJob(outcome=Outcome.STOPPED, reason=f"{number.name} was received on this host", exit_code=128 + number)
-    )
+class Departure:
+    """What happens on a signal: only this host's part ends. With --notice its ranks move away first, as long as that
+    lasts; a second signal ends the wait."""
+
+    def __init__(self, request: RunRequest, supervisor: Supervisor, relay: Relay, say: Callable[[str], None]) -> None:
+        self._notice, self._host = request.notice, HostId(request.plan.host)
+        self._supervisor, self._relay, self._say = supervisor, relay, say
+        self._waiting: asyncio.Task[None] | None = None
+
+    def on_signal(self, number: signal.Signals) -> None:
+        if self._supervisor.stopping:
+            self._supervisor.hurry()
+        if self._notice > 0 and number is signal.SIGTERM and self._waiting is None and self._ranks():
+            self._waiting = asyncio.get_running_loop().create_task(self._leave(number))
+        else:
+            self._end(number, "was received on this host")
+
+    def _ranks(self) -> list[int]:
+        return sorted({worker.rank for worker in self._supervisor.workers.values() if worker.rank is not None})
+
+    async def _leave(self, number: signal.Signals) -> None:
+        clock = SystemClock()
+        deadline = clock.now() + self._notice
+        asked = False
+        self._say(f"{number.name}: ranks {self._ranks()} move away from this host within {self._notice:g} s (--notice)")
+        while self._ranks() and clock.now() < deadline:
+            if self._relay.connected and not asked:
+                asked = True
+                why = f"{number.name} was received there, with {self._notice:g} s notice"
+                self._relay.handle(DrainHost(at=clock.now(), host=self._host, reason=why))
+            await asyncio.sleep(_LOOK_EVERY)
+        left = self._ranks()
+        self._end(number, f"was received; {f'ranks {left} were still here' if left else 'every rank has moved away'}")
+
+    def _end(self, number: signal.Signals, what: str) -> None:
+        stop = StopJob(outcome=Outcome.STOPPED, reason=f"{number.name} {what}", exit_code=128 + number)
+        self._supervisor.stop(stop)
 
 
 def _introduction(args: argparse.Namespace, request: RunRequest, supervisor: Supervisor) -> Introduction:

@@ -22,6 +22,9 @@ _PLAIN_EVERY = 10.0  # seconds between two progress lines
 _LOOK_EVERY = 0.25
 _SHOWN = {
     DecisionKind.WARN.value,
+    DecisionKind.PLAN.value,
+    DecisionKind.NO_MOVE.value,
+    DecisionKind.REFUSE.value,
     DecisionKind.SWAP.value,
     DecisionKind.ALARM.value,
     DecisionKind.KILL.value,
@@ -29,7 +32,7 @@ _SHOWN = {
     DecisionKind.NO_REFILL.value,
     DecisionKind.REFILL.value,
 }
-_PHASES = ("detect", "stop", "rehearse", "regroup", "transfer", "resume")
+_PHASES = ("detect", "approach", "stop", "rehearse", "regroup", "transfer", "resume")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +231,8 @@ def _block(lines: Iterable[str]) -> str:
 def recovery_lines(record: RecoveryRecord) -> list[str]:
     """Who was lost and why, the verdict, the new member, the times."""
     total = record.phases.get("total", record.at - record.opened_at)
-    lines = [f"--- recovered in {total * 1000:.0f} ms: resumed at step {record.step}, generation {record.generation}"]
+    word = "moved, with a pause of" if record.planned else "recovered in"
+    lines = [f"--- {word} {total * 1000:.0f} ms: resumed at step {record.step}, generation {record.generation}"]
     lines += [f"    {reason}" for reason in record.reasons]
     lines.append(f"    verdict  {record.verdict}")
     for rank, old, new in record.swaps:

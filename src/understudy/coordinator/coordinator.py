@@ -170,10 +170,15 @@ class Coordinator:
                 self._assign(command)
             case cmd.DismissStranger(member=member, host=host, reason=reason):
                 self._port.dismiss(member, host, reason)
+            case cmd.AskStep(members=members):
+                self._tell(members, orders.ask_step(command))
             case cmd.AbandonGeneration(members=members):
-                self._tell(members, orders.abandon(command))
-            case cmd.ResumeAt(members=members, store=store):
-                self._tell(members, orders.resume(command, self._store_of(store)))
+                leavers = set(self.machine.roster.leavers.values())
+                self._tell([id_ for id_ in members if id_ not in leavers], orders.abandon(command, leave=False))
+                self._tell([id_ for id_ in members if id_ in leavers], orders.abandon(command, leave=True))
+            case cmd.ResumeAt(members=members, leavers=leaving, store=store):
+                self._tell(members, orders.resume(command, self._store_of(store), leave=False))
+                self._tell(leaving, orders.resume(command, self._store_of(store), leave=True))
             case cmd.ReleaseMembers(members=members):
                 self._tell(members, orders.release(command))
             case cmd.KillMember(member=member, hang=hang, reason=reason):
@@ -196,7 +201,7 @@ class Coordinator:
         known = self.machine.hosts.by_id.get(host)
         return "" if known is None else known.store
 
-    def _tell(self, members: tuple[MemberId, ...], message: FromAgent) -> None:
+    def _tell(self, members: Sequence[MemberId], message: FromAgent) -> None:
         for member in members:
             self._port.send(member, message)
 

@@ -22,12 +22,12 @@ from understudy.protocol import events as ev
 from understudy.protocol.commands import StopJob
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
-from understudy.protocol.requests import Request
+from understudy.protocol.requests import DrainHost, Request
 from understudy.protocol.takeover import facts_of, take_over
 from understudy.wire import cluster as wire
 
 _SHORTEST_WAIT = 0.02
-_OF_ONE_GENERATION = (ev.PositionReported, ev.MemberResumed, ev.RecoveryFailed, ev.MemberFinished)
+_OF_ONE_GENERATION = (ev.StepTold, ev.PositionReported, ev.MemberResumed, ev.RecoveryFailed, ev.MemberFinished)
 """What says nothing to a later generation. A joiner or founder names the generation of its assignment instead."""
 
 
@@ -203,7 +203,9 @@ class Leader:
             self.lines.keep_elsewhere(line.host, left)
 
     def _check_origin(self, host: HostId, event: ev.Event) -> None:
-        """A host speaks for its own members only."""
+        """A host speaks for itself and for its own members only."""
+        if isinstance(event, DrainHost) and event.host != host:
+            raise WireError(f"host {host} wants host {event.host} to be drained", kind="not its own")
         named = event.stopped if isinstance(event, ev.ProgressStalled) else (getattr(event, "member", None),)
         for member in named:
             if member is not None:

@@ -1,6 +1,6 @@
 """The protocol's commands as messages to workers."""
 
-from understudy.protocol.commands import AbandonGeneration, AssignRank, ReleaseMembers, ResumeAt
+from understudy.protocol.commands import AbandonGeneration, AskStep, AssignRank, ReleaseMembers, ResumeAt
 from understudy.protocol.policy import Policy
 from understudy.wire import messages as msg
 
@@ -20,14 +20,23 @@ def assign(command: AssignRank, policy: Policy, store: str, bequest: bytes) -> m
     )
 
 
-def abandon(command: AbandonGeneration) -> msg.Abandon:
-    return msg.Abandon(generation=command.generation, reason=command.reason)
+def ask_step(command: AskStep) -> msg.WhichStep:
+    return msg.WhichStep(generation=command.generation)
 
 
-def resume(command: ResumeAt, store: str) -> msg.Resume:
+def abandon(command: AbandonGeneration, leave: bool) -> msg.Abandon:
+    return msg.Abandon(generation=command.generation, reason=command.reason, boundary=command.boundary, leave=leave)
+
+
+def resume(command: ResumeAt, store: str, leave: bool) -> msg.Resume:
     donors = {int(receiver): [int(giver) for giver in givers] for receiver, givers in command.donors}
     return msg.Resume(
-        generation=command.generation, step=command.step, donors=donors, reason=command.reason, store=store
+        generation=command.generation,
+        step=command.step,
+        donors=donors,
+        reason=command.reason,
+        store=store,
+        leave=leave,
     )
 
 

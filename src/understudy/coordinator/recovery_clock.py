@@ -2,11 +2,12 @@
 
 detect    from the first sign of the loss, where one is known, to the event that opened the recovery. Of a lost host the
           first sign is the end of its connection; the transport may have needed up to 2 s to notice that
-stop      opened, until the last survivor reported its position
+approach  of a move: from the choice of a boundary until the first rank came to it; training goes on
+stop      opened (of a move: the first rank stopped), until the last survivor reported its position
 rehearse  a rank assigned, until its joiner was prepared (the longest)
 regroup, transfer   as the members measured them (the longest)
 resume    verdict, until all had resumed
-total     detect, until all had resumed
+total     detect (of a move: the first rank stopped), until all had resumed
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from understudy.ledger.records import RecoveryRecord, TransferRecord
 from understudy.protocol import events as ev
 from understudy.protocol.commands import Command, DecisionKind, RecordDecision, RecordGeneration
 
-_OPENING = (DecisionKind.SWAP, DecisionKind.ALARM)
+_OPENING = (DecisionKind.SWAP, DecisionKind.ALARM, DecisionKind.MOVE)
 _MEASURED_BY_MEMBERS = ("regroup", "transfer")
 
 
@@ -33,7 +34,9 @@ class _Running:
     reasons: list[str] = field(default_factory=list)
     verdict: str = ""
     verdict_at: float | None = None
+    first_reported_at: float | None = None
     reported_at: float | None = None
+    planned: bool = False  # it began with a move, and nothing has happened to it since
     assigned_at: dict[MemberId, float] = field(default_factory=dict)
     prepared_in: dict[MemberId, float] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)
@@ -81,6 +84,8 @@ class RecoveryClock:
             case ev.PositionReported(at=at, member=member, generation=generation):
                 if generation == running.generation and member not in running.assigned_at:
                     running.reported_at = at
+                    if running.first_reported_at is None:
+                        running.first_reported_at = at
             case ev.MemberPrepared(at=at, member=member):
                 if member in running.assigned_at:
                     running.prepared_in.setdefault(member, at - running.assigned_at[member])
@@ -117,7 +122,8 @@ class RecoveryClock:
         running = self._running
         running.generation = decision.generation
         running.reasons.append(decision.reason)
-        running.reported_at = running.verdict_at = None
+        running.reported_at = running.first_reported_at = running.verdict_at = None
+        running.planned = decision.kind is DecisionKind.MOVE
         running.measured.clear()
         running.transfers.clear()
 
@@ -134,8 +140,12 @@ class RecoveryClock:
         phases: dict[str, float] = {}
         if running.detected_in is not None:
             phases["detect"] = running.detected_in
+        began = running.opened_at
+        if running.planned and running.first_reported_at is not None:
+            began = running.first_reported_at  # until then training went on
+            phases["approach"] = began - running.opened_at
         if running.reported_at is not None:
-            phases["stop"] = running.reported_at - running.opened_at
+            phases["stop"] = running.reported_at - began
         swaps = tuple(
             (int(rank), running.before.get(rank), member)
             for rank, member in sorted(self._holders.items())
@@ -147,7 +157,7 @@ class RecoveryClock:
         phases |= running.measured
         if running.verdict_at is not None:
             phases["resume"] = at - running.verdict_at
-        phases["total"] = at - running.opened_at + (running.detected_in or 0.0)
+        phases["total"] = at - began + (running.detected_in or 0.0)
         return RecoveryRecord(
             at=at,
             opened_at=running.opened_at,
@@ -159,4 +169,5 @@ class RecoveryClock:
             swaps=swaps,
             phases=phases,
             transfers=tuple(running.transfers),
+            planned=running.planned,
         )

@@ -151,6 +151,20 @@ class World:
         self._reconfigure(backend, generation, [handle.decode() for handle in handles])
         group._set_group_name(name)  # functional collectives find a group by its name
 
+    # -- handing over -------------------------------------------------------------------------------------------------
+
+    def bridge(self, generation: Generation, leaver: bool) -> "Bridge":
+        """A connection between the one that leaves this rank and the one that has it now. Both call this."""
+        name, own = f"bridge-{self.rank}", 0 if leaver else 1
+        store = PrefixStore(f"{name}/{generation}", self.store)
+        with self.connections.forming(name):
+            backend = dist.ProcessGroupGloo(store, own, 2, self._gloo_options([0, 1]))
+            prefix = f"handles/{generation}/{name}"
+            self.store.set(f"{prefix}/{own}", backend.get_reconfigure_handle())
+            handles = self.store.multi_get([f"{prefix}/{side}" for side in (0, 1)])
+            self._reconfigure(backend, generation, [handle.decode() for handle in handles])
+        return Bridge(backend, peer=1 - own)
+
     # -- sandbox ------------------------------------------------------------------------------------------------------
 
     def make_real(self, name: GroupName, group: dist.ProcessGroup) -> None:
@@ -213,6 +227,19 @@ class World:
                 raise StepAbandoned("the generation was abandoned while its peers were connecting")
         if troubles:
             raise troubles[0]
+
+
+class Bridge:
+    """Carries mail to the one peer there is, whatever rank it is called by."""
+
+    def __init__(self, backend: Any, peer: int) -> None:
+        self._backend, self._peer = backend, peer
+
+    def send(self, message: torch.Tensor, to: int, /) -> Any:  # noqa: ARG002
+        return self._backend.send([message], self._peer, 0)
+
+    def receive(self, into: torch.Tensor, sender: int, /) -> Any:  # noqa: ARG002
+        return self._backend.recv([into], self._peer, 0)
 
 
 def _gloo_devices() -> list[Any]:

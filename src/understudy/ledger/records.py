@@ -55,7 +55,8 @@ class RecoveryRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """One recovery from the loss to the resumed world.
 
     `phases`: seconds, in the order in which they ended: detect, stop, rehearse, regroup, transfer, resume.
-    `swaps`: (rank, old member or None, new member).
+    `swaps`: (rank, old member or None, new member). `planned`: ranks moved before anything happened to them; then
+    `approach` is the time in which training went on to the boundary.
     """
 
     at: float
@@ -68,6 +69,7 @@ class RecoveryRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     swaps: tuple[tuple[int, str | None, str], ...]
     phases: dict[str, float]
     transfers: tuple[TransferRecord, ...] = ()
+    planned: bool = False
 
     @property
     def received_bytes(self) -> int:

@@ -12,9 +12,10 @@ from understudy.ledger.reading import Run
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, TransferRecord
 from understudy.protocol.commands import DecisionKind
 
-_OPENING = (DecisionKind.SWAP.value, DecisionKind.ALARM.value)
+_OPENING = (DecisionKind.SWAP.value, DecisionKind.ALARM.value, DecisionKind.MOVE.value)
 _SECTIONS = (
     ("warnings", (DecisionKind.WARN,)),
+    ("plans", (DecisionKind.PLAN, DecisionKind.NO_MOVE)),
     ("start overs", (DecisionKind.START_OVER,)),
     ("refills", (DecisionKind.REFILL, DecisionKind.NO_REFILL)),
     ("kills", (DecisionKind.KILL,)),
@@ -40,11 +41,15 @@ class Summary:
     median_recovery: float | None
     downtime: float
     start_overs: int
+    moves: int = 0
 
     def sentence(self) -> str:
         parts = [counted(self.steps, "step") + " committed by every rank", counted(self.recoveries, "recovery")]
         if self.median_recovery is not None:
             parts.append(f"median recovery {milliseconds(self.median_recovery)}")
+        if self.moves:
+            parts.append(counted(self.moves, "planned move"))
+        if self.moves or self.recoveries:
             parts.append(f"total downtime {milliseconds(self.downtime)}")
         parts.append(counted(self.start_overs, "start over"))
         return ", ".join(parts)
@@ -76,14 +81,15 @@ def tell(run: Run) -> Story:
 
 
 def summarize(run: Run) -> Summary:
-    durations = [duration(record) for record in run.recoveries]
+    durations = [duration(record) for record in run.recoveries if not record.planned]
     full = run.step_count - len({step for step, _ in run.missing()})
     return Summary(
         steps=full,
         recoveries=len(durations),
         median_recovery=statistics.median(durations) if durations else None,
-        downtime=sum(durations),
+        downtime=sum(duration(record) for record in run.recoveries),
         start_overs=sum(record.kind == DecisionKind.START_OVER.value for record in run.decisions),
+        moves=sum(record.planned for record in run.recoveries),
     )
 
 
@@ -122,7 +128,8 @@ def _recovery(number: int, record: RecoveryRecord, run: Run, origin: float) -> B
     lines.append(("phases", ", ".join([*phases, f"in all {milliseconds(duration(record))}"])))
     lines += [("received", _transfer(transfer)) for transfer in record.transfers]
     lines.append(("went on", f"at step {record.step}, in generation {record.generation}"))
-    return Block(f"recovery {number}, {_since(record.opened_at, origin)}{again}", tuple(lines))
+    kind = "planned move" if record.planned else "recovery"
+    return Block(f"{kind} {number}, {_since(record.opened_at, origin)}{again}", tuple(lines))
 
 
 def _verdict(record: RecoveryRecord, run: Run) -> str:
@@ -134,7 +141,10 @@ def _verdict(record: RecoveryRecord, run: Run) -> str:
 
 
 def _transfer(transfer: TransferRecord) -> str:
-    donors = ", ".join(f"{size(given)} from rank {rank}" for rank, given in sorted(transfer.given.items()))
+    donors = ", ".join(
+        f"{size(given)} from {'its former process' if rank == transfer.receiver else f'rank {rank}'}"
+        for rank, given in sorted(transfer.given.items())
+    )
     way = "read from memory" if transfer.from_memory else "over the process group"
     speed = f"{size(int(transfer.received / transfer.seconds))}/s" if transfer.seconds > 0 else "at once"
     text = f"rank {transfer.receiver}: {donors}; {way}, {speed}, {transfer.checked} digests compared"

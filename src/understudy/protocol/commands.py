@@ -49,17 +49,29 @@ class AssignRank(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AskStep(Command):
+    """A boundary is to be chosen: let the members say which step they have begun."""
+
+    generation: Generation
+    members: tuple[MemberId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AbandonGeneration(Command):
-    """Tell the members to leave the old generation, whatever they are blocked in, and to report their positions."""
+    """Tell the members to leave the old generation, whatever they are blocked in, and to report their positions.
+    `boundary`: not now, but before they begin this step; whoever has begun it leaves now."""
 
     generation: Generation
     members: tuple[MemberId, ...]
     reason: str
+    boundary: StepNumber | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeAt(Command):
-    """The verdict: every member reaches state `step` (`commit.action_for`), regroups, and receivers are served."""
+    """The verdict: every member reaches state `step` (`commit.action_for`), regroups, and receivers are served.
+    `leavers` reach it as well and give it to whoever holds their rank now; a receiver that is its own donor takes it
+    from there."""
 
     generation: Generation
     step: StepNumber
@@ -67,6 +79,7 @@ class ResumeAt(Command):
     donors: tuple[tuple[Rank, tuple[Rank, ...]], ...]  # receiver -> holders of the same bytes, in turn
     store: HostId  # the host whose c10d store is used
     reason: str
+    leavers: tuple[MemberId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +127,9 @@ class DecisionKind(enum.Enum):
     START = "start"
     HOST = "host"  # a host joined, was lost, came back
     WARN = "warn"  # nothing has happened yet
+    PLAN = "plan"  # a rank is to move; training goes on
+    MOVE = "move"  # at a boundary, from a process that lives
+    NO_MOVE = "no move"
     SWAP = "swap"
     ALARM = "alarm"  # a stall opened a generation without a loss
     VERDICT = "verdict"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from understudy.foundation.ids import Generation, HostId, MemberId
+from understudy.foundation.ids import Generation, HostId, MemberId, StepNumber
 from understudy.protocol.causes import Cause
 from understudy.protocol.positions import Position
 
@@ -93,6 +93,15 @@ class PaceLearnt(Event):
     """Seconds that a step takes, from which deadlines follow."""
 
     pace: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTold(Event):
+    """The step that a member has begun, because it was asked."""
+
+    member: MemberId
+    generation: Generation
+    step: StepNumber
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ class Host:
     patience: float = 0.0
     suspect_until: float = 0.0
     failures_in_a_row: int = 0  # spares that died there before they were warm
+    draining: bool = False  # somebody asked that nothing be put there any more
 
     def deadline(self) -> float | None:
         return None if self.silent_since is None else self.silent_since + self.patience
@@ -88,7 +89,9 @@ class Hosts:
     def usable(self, id_: HostId, at: float) -> bool:
         """May a rank go there? A host that is silent right now may be on its way out."""
         host = self.by_id.get(id_)
-        return host is not None and host.present and host.silent_since is None and at >= host.suspect_until
+        if host is None or not host.present or host.draining:
+            return False
+        return host.silent_since is None and at >= host.suspect_until
 
     def founders(self) -> list[Host]:
         """Those that hold ranks from the beginning, in their order."""

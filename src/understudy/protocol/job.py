@@ -33,10 +33,13 @@ from understudy.protocol.commands import (
     StopJob,
 )
 from understudy.protocol.donors import named
+from understudy.protocol.granting import grant, refusal
 from understudy.protocol.hosts import THIS_HOST, Host, Hosts
+from understudy.protocol.migration import Migration
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
 from understudy.protocol.recovery import Recovery
+from understudy.protocol.requests import Request
 from understudy.protocol.roster import Member, Roster, Standing
 from understudy.protocol.stages import Stage
 from understudy.protocol.telling import tell_again
@@ -51,6 +54,7 @@ class JobMachine:
         self.hosts = Hosts()
         self.recovery = Recovery(policy, self.roster, self.hosts)
         self.pool = SparePool(policy, self.roster, self.hosts)
+        self.migration = Migration(policy, self.roster, self.recovery, self.pool)
         self.blame = Blame(policy.max_deaths_per_step)
         self.finished: set[MemberId] = set()
         self.left: set[Rank] = set()
@@ -71,6 +75,7 @@ class JobMachine:
         twin.roster, twin.hosts = self.roster.copy(), self.hosts.copy()
         twin.recovery = self.recovery.copy(twin.roster, twin.hosts)
         twin.pool = self.pool.copy(twin.roster, twin.hosts)
+        twin.migration = self.migration.copy(twin.roster, twin.recovery, twin.pool)
         twin.blame = self.blame.copy()
         twin.finished, twin.left, twin.released = set(self.finished), set(self.left), self.released
         twin.stopped, twin.refill_at = self.stopped, self.refill_at
@@ -93,7 +98,12 @@ class JobMachine:
             return None
         if self.released:
             return self.hosts.next_deadline()  # a script may take its time to end
-        waits = (self.recovery.next_deadline(), self.refill_at, self.hosts.next_deadline())
+        waits = (
+            self.recovery.next_deadline(),
+            self.refill_at,
+            self.hosts.next_deadline(),
+            self.migration.next_deadline(),
+        )
         deadlines = [deadline for deadline in waits if deadline is not None]
         return min(deadlines, default=None)
 
@@ -111,6 +121,8 @@ class JobMachine:
                 return []
             case ev.HostHeard():
                 return self._on_host_heard(event)
+            case Request():
+                return grant(self, event)
             case ev.StopRequested():
                 return self._stop(event.at, Outcome.STOPPED, event.reason, event.exit_code)
             case ev.Tick():
@@ -127,7 +139,7 @@ class JobMachine:
             case ev.MemberConnected():
                 return self.recovery.on_connected(member)
             case ev.MemberParked():
-                return self._on_parked(member)
+                return self._on_parked(event.at, member)
             case ev.MemberEstablished():
                 return self._on_established(event, member)
             case ev.MemberLost():
@@ -135,7 +147,10 @@ class JobMachine:
             case ev.PositionReported():
                 return self._after(event.at, self.recovery.on_position(event, member))
             case ev.MemberPrepared():
-                return self._after(event.at, self.recovery.on_prepared(event, member))
+                self.recovery.on_prepared(event, member)
+                return self._after(event.at, self._go_on_moving(event.at))
+            case ev.StepTold():
+                return self._on_step_told(event)
             case ev.MemberResumed():
                 return self._on_resumed(event, member)
             case ev.RecoveryFailed():
@@ -222,8 +237,10 @@ class JobMachine:
             why = f"it was silent for {at - (host.silent_since or at):.1f} s"
             self.hosts.lose(host, at + self.policy.suspicion)
             members = self.roster.on_host(host.id)
-            ranks = sorted(member.rank for member in members if member.rank is not None)
+            ranks = sorted(member.rank for member in members if self._is_needed(member) and member.rank is not None)
             for member in members:
+                if self._is_understudy(member):
+                    commands += self.migration.on_understudy_lost(at, member, why)
                 self.roster.remove(member)
                 self.finished.discard(member.id)
             if ranks:
@@ -250,10 +267,15 @@ class JobMachine:
 
     def _on_lost(self, at: float, member: Member, cause: Cause) -> list[Command]:
         was_warm = member.standing is Standing.PARKED
+        needed, prepared_for_a_move = self._is_needed(member), self._is_understudy(member)
         self.roster.remove(member)
         self.finished.discard(member.id)
         if member.rank is None:
             return self._on_spare_lost(at, member, was_warm, cause)
+        if prepared_for_a_move:
+            return self.migration.on_understudy_lost(at, member, cause.detail)
+        if not needed:
+            return []  # it has handed its rank over
         if self.released or (cause.kind is CauseKind.EXIT and cause.exit_code == 0):
             return self._on_left(at, member.rank, cause)
         lost = f"rank {member.rank} (member {member.id}) was lost: {cause.detail}"
@@ -261,6 +283,15 @@ class JobMachine:
         if useless is not None:
             return self._stop(at, Outcome.FAILED, useless, exit_code_for(cause))
         return self._open(at, lost, DecisionKind.SWAP, exit_code_for(cause), member.rank, member.id)
+
+    def _is_understudy(self, member: Member) -> bool:
+        return member.rank is not None and self.roster.understudies.get(member.rank) == member.id
+
+    def _is_needed(self, member: Member) -> bool:
+        """Does a rank miss something without it? A leaver is needed until the world has resumed without it."""
+        if member.leaving:
+            return self.stage in (Stage.STOPPING, Stage.FORMING)
+        return member.rank is not None and self.roster.holders.get(member.rank) == member.id
 
     def _on_spare_lost(self, at: float, member: Member, was_warm: bool, cause: Cause) -> list[Command]:
         self.pool.on_spare_lost(member, was_warm)
@@ -296,6 +327,9 @@ class JobMachine:
         """Open the next generation, or stop the job when it cannot be manned."""
         self.finished.clear()
         self.refill_at = None
+        self.migration.interrupted()
+        self.migration.settled(self.recovery.vacancies())
+        self.recovery.promote_understudies()
         if self.left:
             gone = ", ".join(str(rank) for rank in sorted(self.left))
             reason = f"{reason}; rank {gone} had already ended its script, so the world cannot be formed again"
@@ -306,6 +340,9 @@ class JobMachine:
         if no_way is not None:
             return self._stop(at, Outcome.FAILED, f"{reason}; no swap: {no_way}", exit_code)
         return self._after(at, self.recovery.open(at, self.pool, reason, kind, rank, member))
+
+    def open_now(self, at: float, reason: str) -> list[Command]:
+        return self._open(at, reason, DecisionKind.ALARM)
 
     def open_again(self, at: float, reason: str) -> tuple[Command, ...]:
         """For a coordinator that takes over in the middle of a recovery."""
@@ -340,11 +377,11 @@ class JobMachine:
             no_way = f"there is no room for {self.policy.world_size} ranks: a host was lost or is under suspicion"
         if no_way is not None:
             return self._stop(at, Outcome.FAILED, f"{self.recovery.reason}; {no_way}", 1)
-        kills: list[Command] = [
-            KillMember(member=member.id, reason="the world starts over") for member in self.roster.seated()
-        ]
-        for member in self.roster.seated():
+        with_rank = [member for member in self.roster.members.values() if member.rank is not None]
+        kills: list[Command] = [KillMember(member=member.id, reason="the world starts over") for member in with_rank]
+        for member in with_rank:
             self.roster.remove(member)
+        self.migration.reasons.clear()
         return kills + self.recovery.found(at, self.pool, f"{self.recovery.reason}; {reason}")
 
     # -- stalls and deadlines ---------------------------------------------------------------------------------------
@@ -365,10 +402,10 @@ class JobMachine:
             return []
         if self.refill_at is not None and at >= self.refill_at:
             return self._refill(at, "the pool is below its size")
-        late = self.recovery.forming_is_late(at)
+        late = self.recovery.forming_is_late(at) or self.recovery.boundary_is_late(at)
         if late is not None:
             return self._open(at, late, DecisionKind.ALARM)
-        return self.recovery.on_tick(at)
+        return self.recovery.on_tick(at) + self.migration.on_tick(at)
 
     # -- recovery's end ---------------------------------------------------------------------------------------------
 
@@ -376,18 +413,46 @@ class JobMachine:
         commands = self.recovery.on_resumed(event, member)
         if commands:
             self.refill_at = event.at + self.policy.refill_delay
-        return commands
+        return commands + self._go_on_moving(event.at)
 
     def _on_recovery_failed(self, event: ev.RecoveryFailed, member: Member) -> list[Command]:
         if event.generation != self.generation or self.stage is not Stage.FORMING:
             return []
-        return self._open(event.at, f"member {member.id} could not resume: {event.why}", DecisionKind.ALARM)
+        why = f"member {member.id} could not resume: {event.why}"
+        leavers = self.roster.departing()
+        if leavers and self.recovery.attempts:  # not only once: then their twins shall give
+            return self.recovery.kill(event.at, leavers, f"{why}; it could not hand its rank over")
+        return self._open(event.at, why, DecisionKind.ALARM)
 
-    def _on_parked(self, member: Member) -> list[Command]:
+    def _on_parked(self, at: float, member: Member) -> list[Command]:
         if member.rank is None:
             self.roster.park(member)
             self.pool.on_spare_warm(member)
-        return []
+        return self._go_on_moving(at)
+
+    # -- moves and other requests -------------------------------------------------------------------------------------
+
+    def refusal(self, request: Request) -> str | None:
+        """Why a request would not be granted now; None if it would."""
+        return refusal(self, request)
+
+    def want_moved(self, at: float, ranks: tuple[Rank, ...], reason: str) -> list[Command]:
+        return self.migration.want(at, ranks, reason) + self._go_on_moving(at)
+
+    def refill_now(self, at: float, reason: str) -> list[Command]:
+        return self._refill(at, reason) if self.stage is Stage.TRAINING else []
+
+    def _go_on_moving(self, at: float) -> list[Command]:
+        return [] if self.left or self.released else self.migration.go_on(at)
+
+    def _on_step_told(self, event: ev.StepTold) -> list[Command]:
+        if self.left or self.released:
+            return []
+        commands = self.migration.on_step_told(event)
+        if commands:
+            self.finished.clear()
+            self.refill_at = None
+        return self._after(event.at, commands)
 
     # -- end ----------------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """What the operator allows, and the one budget of time from which every deadline is derived."""
 
+import math
 from dataclasses import dataclass
 
 
@@ -23,8 +24,17 @@ class Policy:
     forming_limit: float = 120.0  # --forming-limit: regroup and transfer
     donors_per_receiver: int = 8  # more than one helps while one connection does not fill the way between them
     recovery_attempts: int = 20  # generations in a row without a resumed world until the job stops
+    boundary_notice: float = 0.05  # seconds for the news of a boundary to reach every rank before it gets there
+    min_healthy: int = 0  # --min-healthy: ranks that must be well for a request to be granted; 0: half
     resend_every: float = 2.0  # a message that was not answered is sent again after this many seconds
     refill_delay: float = 1.0  # a new spare imports its modules after the world has found its pace again
+
+    def boundary_after(self, newest: int, pace: float) -> int:
+        """The first step that nobody will have begun when the news of it arrives."""
+        return newest + 1 + (math.ceil(self.boundary_notice / pace) if pace > 0 else 1)
+
+    def healthy_enough(self, healthy: int) -> bool:
+        return healthy >= (self.min_healthy or max(1, self.world_size // 2))
 
     def stall_deadline(self, pace: float) -> float:
         """How long a world may be silent before it is called stalled, given how long its steps take."""

@@ -118,6 +118,24 @@ class SparePool:
             self.replacements += 1
         return member, [StartMember(member=member.id, rank=rank, host=host)]
 
+    def warm_spare_for_move(self, rank: Rank, at: float) -> Member | None:
+        """For a rank that need not hurry: a warm one, elsewhere if possible, because whatever speaks against the rank's
+        present place probably speaks against its host."""
+        home = self.roster.holder(rank).host
+
+        def preference(member: Member) -> tuple[bool, bool] | None:
+            if not self.hosts.usable(member.host, at):
+                return None
+            return member.host == home, self.hosts.by_id[member.host].ranks > 0
+
+        return self.roster.best_spare(preference, warm=True)
+
+    def surplus(self, host: Host) -> list[Member]:
+        """Spares beyond what a host is to keep, the coldest first."""
+        spares = [*reversed(self.roster.starting), *reversed(self.roster.parked)]
+        there = [self.roster.members[id_] for id_ in spares if self.roster.members[id_].host == host.id]
+        return there[: max(0, len(there) - host.spares)]
+
     # -- filling up ---------------------------------------------------------------------------------------------------
 
     def is_low(self, at: float) -> bool:

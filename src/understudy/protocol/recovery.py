@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
 from understudy.protocol.commands import (
-    AbandonGeneration,
     Command,
     DecisionKind,
     KillMember,
@@ -18,7 +17,7 @@ from understudy.protocol.commands import (
     RecordGeneration,
     ResumeAt,
 )
-from understudy.protocol.commit import Action, action_for, judge
+from understudy.protocol.commit import Action, Verdict, action_for, judge
 from understudy.protocol.donors import NoDonor, choose_donors, named, without_twin
 from understudy.protocol.hosts import THIS_HOST, Hosts
 from understudy.protocol.policy import Policy
@@ -26,7 +25,7 @@ from understudy.protocol.pool import SparePool
 from understudy.protocol.positions import Position
 from understudy.protocol.roster import Member, Roster, Standing
 from understudy.protocol.stages import Stage
-from understudy.protocol.telling import assign, catch_up, say_again
+from understudy.protocol.telling import assign, catch_up, leave, say_again
 
 _TOGETHER = 2.0  # seconds
 
@@ -52,6 +51,8 @@ class Recovery:
     holdings: dict[str, frozenset[int]] = field(default_factory=dict)  # by twin key
     homes: dict[Rank, tuple[HostId, int]] = field(default_factory=dict)  # host and slot of its last holder
     store: HostId = THIS_HOST  # whose c10d store is used in this generation
+    boundary: StepNumber | None = None  # the generation is left before this step, and not at once
+    leavers_at: dict[Rank, Position] = field(default_factory=dict)
     plan: ResumeAt | None = None
     deadline: float | None = None
     resend_at: float | None = None
@@ -78,6 +79,8 @@ class Recovery:
             dict(self.holdings),
             dict(self.homes),
             self.store,
+            self.boundary,
+            dict(self.leavers_at),
             self.plan,
             self.deadline,
             self.resend_at,
@@ -172,25 +175,46 @@ class Recovery:
         self._next_generation(at, reason)
         self.stage = Stage.STOPPING
         self._count_attempt(at)
-        told: list[MemberId] = []
-        for seated in self.roster.seated():
-            if seated.standing is Standing.JOINING:
-                self.joining.add(seated.id)
-            elif seated.connected:
-                self.awaited.add(seated.id)
-            elif seated.rank is not None:  # it has not even been told its rank, so it has not begun
-                self.positions[seated.rank] = Position(holds=None, established=False)
-            if seated.connected:
-                told.append(seated.id)
+        told = self._await_reports()
         self.deadline = at + self.policy.stall_deadline(self.pace)
         self.resend_at = at + self.policy.resend_every
         manned = self.man_vacancies(at, pool) if self.established else []
-        return [
-            self._decision(at, kind, reason, rank, member),
-            self.record(),
-            AbandonGeneration(generation=self.generation, members=tuple(told), reason=reason),
-            *manned,
-        ]
+        return [self._decision(at, kind, reason, rank, member), self.record(), *leave(self, told), *manned]
+
+    def move(self, at: float, ranks: list[Rank], boundary: StepNumber, steps: int, reason: str) -> list[Command]:
+        """Abandon the current generation at a boundary, so many `steps` from now. The understudies of `ranks` are
+        prepared, and hold them from now on."""
+        self._next_generation(at, reason)
+        self.stage, self.boundary = Stage.STOPPING, boundary
+        for rank in ranks:
+            self.roster.hand_over(rank)
+            holder = self.roster.holder(rank)
+            self.homes[rank] = (holder.host, holder.slot)
+        told = self._await_reports()
+        self.deadline = at + self.policy.stall_deadline(self.pace) + steps * self.pace
+        self.resend_at = at + self.policy.resend_every
+        return [self._decision(at, DecisionKind.MOVE, reason, step=boundary), self.record(), *leave(self, told)]
+
+    def _await_reports(self) -> list[Member]:
+        """Who is to report, and who can be told so."""
+        told: list[Member] = []
+        for member in (*self.roster.seated(), *self.roster.departing()):
+            if member.standing is Standing.JOINING:
+                self.joining.add(member.id)
+            elif member.connected:
+                self.awaited.add(member.id)
+            elif member.rank is not None:  # it has not even been told its rank, so it has not begun
+                self.positions[member.rank] = Position(holds=None, established=False)
+            if member.connected:
+                told.append(member)
+        return told
+
+    def promote_understudies(self) -> None:
+        """A rank that was to move was lost instead: whoever prepared for it has it now."""
+        for rank in self.vacancies():
+            if rank in self.roster.understudies:
+                member = self.roster.promote(rank)
+                self.homes[rank] = (member.host, member.slot)
 
     def _count_attempt(self, at: float) -> None:
         """Many members may be lost together, and each loss is told by itself: together they are one attempt."""
@@ -236,7 +260,8 @@ class Recovery:
         self.joining.clear()
         self.positions.clear()
         self.killed.clear()
-        self.plan = None
+        self.leavers_at.clear()
+        self.plan = self.boundary = None
         self.deadline = self.resend_at = None
 
     # -- collecting -------------------------------------------------------------------------------------------------
@@ -244,12 +269,12 @@ class Recovery:
     def on_position(self, event: ev.PositionReported, member: Member) -> list[Command]:
         if event.generation != self.generation or self.stage is not Stage.STOPPING or member.rank is None:
             return []
-        if member.standing is Standing.JOINING:
-            return []  # its rehearsal is not over; what it says counts once it is prepared
+        if member.standing is Standing.JOINING or self.roster.understudies.get(member.rank) == member.id:
+            return []  # its rehearsal is not over, or the rank is another one's; what it says counts later
         position = event.position
-        if member.assigned_in != self.founded_in:
+        if not member.founder:
             position = replace(position, established=True)  # only founding members have a first step
-        self.positions[member.rank] = position
+        (self.leavers_at if member.leaving else self.positions)[member.rank] = position
         if event.twin_key is not None:
             self._learn(member.rank, event.twin_key, event.holdings)
         self.awaited.discard(member.id)
@@ -261,6 +286,8 @@ class Recovery:
         assert member.rank is not None
         member.standing = Standing.PREPARED
         self._learn(member.rank, event.twin_key, event.holdings)
+        if self.roster.understudies.get(member.rank) == member.id:
+            return []  # the rank is another one's still
         self.joining.discard(member.id)
         self.positions[member.rank] = Position(holds=None)
         return []
@@ -273,9 +300,15 @@ class Recovery:
             self.holdings[twin_key] = frozenset(holdings)
 
     def _in_turn(self, donors: Mapping[Rank, tuple[Rank, ...]]) -> tuple[tuple[Rank, tuple[Rank, ...]], ...]:
-        """Who has nothing to lose comes first. A laggard's older state is the last one if its donors die before it
-        has been served; and by then a joiner is whole, which can give in their place."""
-        return tuple(sorted(donors.items(), key=lambda entry: (self.positions[entry[0]].holds is not None, entry[0])))
+        """Who has nothing to lose comes first, and before it who takes from a leaver. A laggard's older state is the
+        last one if its donors die before it has been served; and by then a joiner is whole, which can give in their
+        place."""
+
+        def turn(entry: tuple[Rank, tuple[Rank, ...]]) -> tuple[bool, bool, Rank]:
+            receiver, givers = entry
+            return receiver not in givers, self.positions[receiver].holds is not None, receiver
+
+        return tuple(sorted(donors.items(), key=turn))
 
     def must_start_over(self) -> bool:
         """Somebody is still in its first step: then nobody has committed it, and nothing is lost."""
@@ -288,14 +321,10 @@ class Recovery:
 
     def verdict(self, at: float) -> list[Command] | str:
         """The plan for this generation, or the reason why there can be none."""
-        verdict = judge(self.positions)
+        verdict = judge({**self.positions, **self.leavers_at})
         if verdict is None:
             return f"{self.reason}; no live rank holds any state"
-        receivers = [
-            rank for rank, position in self.positions.items() if action_for(position, verdict.step) is Action.RECEIVE
-        ]
-        givers = [rank for rank in self.positions if rank not in set(receivers)]
-        donors = choose_donors(receivers, givers, self.twin_keys, self.holdings, self.policy.donors_per_receiver)
+        donors = self._find_donors(verdict.step)
         if isinstance(donors, NoDonor):
             return f"{self.reason}; no swap: {donors.reason}"
         members = self.roster.seated()
@@ -307,17 +336,34 @@ class Recovery:
             donors=self._in_turn(donors),
             store=self.store,
             reason=verdict.reason,
+            leavers=tuple(self.roster.leavers[rank] for rank, givers in sorted(donors.items()) if rank in givers),
         )
         self.stage = Stage.FORMING
         self.established = True  # every survivor said so, even if the news of the first commit was lost
         self.awaited.update(member.id for member in members)
         self.deadline = at + self.policy.forming_limit
         self.resend_at = at + self.policy.resend_every
-        word = "commit" if verdict.committed is not None else "retry"
-        return [
-            self._decision(at, DecisionKind.VERDICT, f"{word}: {verdict.reason}", step=verdict.step),
-            self.plan,
-        ]
+        return [self._decision(at, DecisionKind.VERDICT, self._told(verdict), step=verdict.step), self.plan]
+
+    def _told(self, verdict: Verdict) -> str:
+        if self.boundary is not None and verdict.committed is None and not any(p.arrived for p in self._known()):
+            return f"every rank has stopped before step {verdict.step}"
+        return f"{'commit' if verdict.committed is not None else 'retry'}: {verdict.reason}"
+
+    def _known(self) -> list[Position]:
+        return [*self.positions.values(), *self.leavers_at.values()]
+
+    def _find_donors(self, step: StepNumber) -> dict[Rank, tuple[Rank, ...]] | NoDonor:
+        """A receiver whose leaver has the state takes it from there: from its own rank, so to speak. Then it can give
+        to others, if nobody else can."""
+        receivers = {rank for rank, p in self.positions.items() if action_for(p, step) is Action.RECEIVE}
+        handed = {rank for rank, p in self.leavers_at.items() if action_for(p, step) is not Action.RECEIVE}
+        givers = [rank for rank in self.positions if rank not in receivers]
+        limit = self.policy.donors_per_receiver
+        donors = choose_donors(receivers - handed, givers, self.twin_keys, self.holdings, limit)
+        if isinstance(donors, NoDonor) and handed:
+            donors = choose_donors(receivers - handed, [*givers, *handed], self.twin_keys, self.holdings, limit)
+        return donors if isinstance(donors, NoDonor) else donors | {rank: (rank,) for rank in receivers & handed}
 
     def on_resumed(self, event: ev.MemberResumed, member: Member) -> list[Command]:
         if event.generation != self.generation or self.stage is not Stage.FORMING:
@@ -331,7 +377,11 @@ class Recovery:
         self.attempts, self.attempted_at = 0, None
         self.deadline = self.resend_at = None
         resumed = self._decision(event.at, DecisionKind.RESUMED, self.reason, step=self.plan.step)
-        return [self.record(), resumed]  # whoever takes over from us must know that nothing is under way
+        over: list[Command] = [
+            KillMember(member=leaver.id, reason=f"it has handed rank {leaver.rank} over")
+            for leaver in self.roster.departing()
+        ]
+        return [self.record(), resumed, *over]  # whoever takes over from us must know that nothing is under way
 
     # -- time -------------------------------------------------------------------------------------------------------
 
@@ -346,6 +396,12 @@ class Recovery:
                 f"{len(self.awaited)} members had not resumed {self.policy.forming_limit:g} s after the verdict "
                 "(--forming-limit)"
             )
+        return None
+
+    def boundary_is_late(self, at: float) -> str | None:
+        late = self.stage is Stage.STOPPING and self.boundary is not None
+        if late and self.deadline is not None and at >= self.deadline:
+            return f"{len(self.awaited)} members did not come to the boundary before step {self.boundary} in time"
         return None
 
     def on_tick(self, at: float) -> list[Command]:

@@ -27,6 +27,8 @@ class Member:
     connected: bool = False
     assigned_in: Generation = Generation(0)
     assigned_at: float = 0.0
+    founder: bool = False  # its world began with it, so that it rehearses and receives nothing
+    leaving: bool = False  # its rank was given to another member, to whom it still has to hand its state
 
 
 @dataclass(slots=True)
@@ -40,6 +42,8 @@ class Roster:
     next_number: int = 0
     slots: dict[HostId, dict[int, MemberId]] = field(default_factory=dict)
     spares_on: dict[HostId, int] = field(default_factory=dict)
+    understudies: dict[Rank, MemberId] = field(default_factory=dict)  # prepare for a rank that another one holds
+    leavers: dict[Rank, MemberId] = field(default_factory=dict)  # held a rank, and hand it over
 
     def new_spare(self, host: HostId = THIS_HOST) -> Member:
         member = Member(MemberId(f"m-{self.next_number}"), Standing.STARTING, host)
@@ -54,10 +58,11 @@ class Roster:
         self.starting.pop(member.id, None)
         self.parked[member.id] = None
 
-    def best_spare(self, preference: Callable[[Member], Any | None]) -> Member | None:
-        """A warm one if there is one, else one that was started. Among these the one whose `preference` is least, and
-        of equals the one that came first; None is never taken. Linear in the number of spares."""
-        for pool in (self.parked, self.starting):
+    def best_spare(self, preference: Callable[[Member], Any | None], warm: bool = False) -> Member | None:
+        """A warm one if there is one, else (unless it must be `warm`) one that was started. Among these the one whose
+        `preference` is least, and of equals the one that came first; None is never taken. Linear in the number of
+        spares."""
+        for pool in (self.parked,) if warm else (self.parked, self.starting):
             liked = [
                 (liking, self.members[id_]) for id_ in pool if (liking := preference(self.members[id_])) is not None
             ]
@@ -80,15 +85,44 @@ class Roster:
         member.slot = self._take_slot(member, wanted_slot)
         member.rank, member.standing = rank, standing
         member.assigned_in, member.assigned_at = generation, at
+        member.founder = standing is Standing.ACTIVE
         self.holders[rank] = member.id
+
+    def understudy(self, member: Member, rank: Rank, generation: Generation, at: float) -> None:
+        """Let a spare prepare for a rank that somebody still holds. On the same host it will have the same place."""
+        holder = self.holder(rank)
+        self._no_spare_any_more(member)
+        member.slot = holder.slot if member.host == holder.host else self._take_slot(member, None)
+        member.rank, member.standing = rank, Standing.JOINING
+        member.assigned_in, member.assigned_at = generation, at
+        self.understudies[rank] = member.id
+
+    def hand_over(self, rank: Rank) -> Member:
+        """The understudy holds the rank from now on. Returns whoever leaves."""
+        leaver = self.holder(rank)
+        leaver.leaving = True
+        self.leavers[rank] = leaver.id
+        self.promote(rank)
+        return leaver
+
+    def promote(self, rank: Rank) -> Member:
+        """Give a rank to its understudy."""
+        member = self.members[self.understudies.pop(rank)]
+        self.holders[rank] = member.id
+        self.slots.setdefault(member.host, {})[member.slot] = member.id
+        return member
 
     def remove(self, member: Member) -> None:
         del self.members[member.id]
         self._no_spare_any_more(member)
-        if member.rank is not None:
-            if self.holders.get(member.rank) == member.id:
-                del self.holders[member.rank]
-            self.slots.get(member.host, {}).pop(member.slot, None)
+        if member.rank is None:
+            return
+        for by_rank in (self.holders, self.understudies, self.leavers):
+            if by_rank.get(member.rank) == member.id:
+                del by_rank[member.rank]
+        taken = self.slots.get(member.host, {})
+        if taken.get(member.slot) == member.id:
+            del taken[member.slot]
 
     def _no_spare_any_more(self, member: Member) -> None:
         if self.parked.pop(member.id, 0) is None or self.starting.pop(member.id, 0) is None:
@@ -115,6 +149,9 @@ class Roster:
         """All members with a rank, by rank."""
         return [self.members[self.holders[rank]] for rank in sorted(self.holders)]
 
+    def departing(self) -> list[Member]:
+        return [self.members[id_] for _, id_ in sorted(self.leavers.items())]
+
     @property
     def spare_count(self) -> int:
         return len(self.parked) + len(self.starting)
@@ -128,4 +165,6 @@ class Roster:
             self.next_number,
             {host: dict(taken) for host, taken in self.slots.items()},
             dict(self.spares_on),
+            dict(self.understudies),
+            dict(self.leavers),
         )

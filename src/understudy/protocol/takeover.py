@@ -3,7 +3,8 @@
 The facts of a membership are recorded with every generation, and again when it has resumed. They are enough to go on:
 whatever else a coordinator knew (positions, who is warm, twin keys) the members say again when their hosts have found
 the new one. A recovery that was under way is not continued but opened again, in the next generation; that is what every
-new fault does too.
+new fault does too. Whoever prepared for a rank that was to move, or was leaving one, is not known to the successor and
+is dismissed; the move begins anew.
 """
 
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ class MemberFacts:
     slot: int
     standing: Standing
     assigned_in: Generation
+    founder: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,7 @@ class HostFacts:
     present: bool
     suspect_for: float
     failures_in_a_row: int
+    draining: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,7 @@ class Facts:
     left: tuple[Rank, ...]
     released: bool
     stopped: StopJob | None = None
+    moves: tuple[tuple[Rank, str], ...] = ()  # ranks that are to move, and why
 
     def active(self) -> dict[Rank, MemberId]:
         """Who trained, by rank."""
@@ -82,8 +86,10 @@ def facts_of(machine: JobMachine, at: float) -> Facts:
                 slot=member.slot,
                 standing=member.standing,
                 assigned_in=member.assigned_in,
+                founder=member.founder,
             )
             for member in machine.roster.members.values()
+            if member.rank is None or machine.roster.holders.get(member.rank) == member.id
         ),
         hosts=tuple(
             HostFacts(
@@ -95,6 +101,7 @@ def facts_of(machine: JobMachine, at: float) -> Facts:
                 present=host.present,
                 suspect_for=max(0.0, host.suspect_until - at),
                 failures_in_a_row=host.failures_in_a_row,
+                draining=host.draining,
             )
             for host in machine.hosts.by_id.values()
         ),
@@ -107,6 +114,7 @@ def facts_of(machine: JobMachine, at: float) -> Facts:
         left=tuple(sorted(machine.left)),
         released=machine.released,
         stopped=machine.stopped,
+        moves=tuple(sorted(machine.migration.reasons.items())),
     )
 
 
@@ -117,7 +125,7 @@ def take_over(policy: Policy, facts: Facts, at: float) -> tuple[JobMachine, tupl
     for fact in facts.hosts:
         host = machine.hosts.join(fact.id, fact.ranks, fact.spares, fact.place, fact.store)
         host.suspect_until, host.failures_in_a_row = at + fact.suspect_for, fact.failures_in_a_row
-        host.present = fact.present
+        host.present, host.draining = fact.present, fact.draining
         machine.hosts.fall_silent(host, at, policy.takeover_patience)
     for known in facts.members:
         _restore_member(machine, known, at)
@@ -128,6 +136,7 @@ def take_over(policy: Policy, facts: Facts, at: float) -> tuple[JobMachine, tupl
     recovery.established, recovery.start_overs = facts.established, facts.start_overs
     recovery.homes = {rank: (host, slot) for rank, host, slot in facts.homes}
     recovery.store, recovery.pace = facts.store, facts.pace
+    machine.migration.reasons = dict(facts.moves)
     if facts.stopped is not None:
         machine.stopped = facts.stopped
         return machine, (facts.stopped,)
@@ -149,6 +158,6 @@ def _restore_member(machine: JobMachine, known: MemberFacts, at: float) -> None:
         roster.spares_on[member.host] = roster.spares_on.get(member.host, 0) + 1
         return
     member.rank, member.slot, member.standing = known.rank, known.slot, known.standing
-    member.assigned_in, member.assigned_at = known.assigned_in, at
+    member.assigned_in, member.assigned_at, member.founder = known.assigned_in, at, known.founder
     roster.holders[known.rank] = member.id
     roster.slots.setdefault(member.host, {})[known.slot] = member.id

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from understudy.foundation.ids import MemberId
 from understudy.protocol.commands import AbandonGeneration, AssignRank, Command
 from understudy.protocol.roster import Member, Standing
 from understudy.protocol.stages import Stage
@@ -25,21 +26,38 @@ def assign(recovery: "Recovery", member: Member) -> list[Command]:
             store=recovery.store,
             generation=member.assigned_in,
             founded_in=recovery.founded_in,
-            founding=member.assigned_in == recovery.founded_in,
+            founding=member.founder,
         )
     ]
 
 
+def leave(recovery: "Recovery", members: Iterable[Member]) -> list[Command]:
+    """Tell members to leave their generation: at the boundary, if there is one. A joiner is in no step; and who only
+    prepares for a rank takes no part."""
+    bound: list[MemberId] = []
+    free: list[MemberId] = []
+    for member in members:
+        if member.rank is not None and recovery.roster.understudies.get(member.rank) == member.id:
+            continue
+        in_steps = recovery.boundary is not None and member.standing is Standing.ACTIVE
+        (bound if in_steps else free).append(member.id)
+    generation, reason = recovery.generation, recovery.reason
+    commands: list[Command] = []
+    if bound:
+        commands.append(
+            AbandonGeneration(generation=generation, members=tuple(bound), reason=reason, boundary=recovery.boundary)
+        )
+    if free:
+        commands.append(AbandonGeneration(generation=generation, members=tuple(free), reason=reason))
+    return commands
+
+
 def catch_up(recovery: "Recovery", members: Iterable[Member]) -> list[Command]:
     """Tell members that got their rank in an older generation which one it is now: they may not have heard."""
-    late = tuple(
-        member.id
-        for member in members
-        if member.connected and member.rank is not None and member.assigned_in < recovery.generation
-    )
-    if not late or recovery.stage not in (Stage.STOPPING, Stage.FORMING):
+    if recovery.stage not in (Stage.STOPPING, Stage.FORMING):
         return []
-    return [AbandonGeneration(generation=recovery.generation, members=late, reason=recovery.reason)]
+    late = (m for m in members if m.connected and m.rank is not None and m.assigned_in < recovery.generation)
+    return leave(recovery, late)
 
 
 def say_again(recovery: "Recovery") -> list[Command]:
@@ -50,10 +68,8 @@ def say_again(recovery: "Recovery") -> list[Command]:
         return [*catch_up(recovery, (m for m in awaited if m.standing is Standing.PREPARED)), recovery.plan]
     if recovery.stage is not Stage.STOPPING:
         return []
-    silent = tuple(id_ for id_ in sorted(recovery.awaited) if members[id_].connected)
-    commands: list[Command] = []
-    if silent:
-        commands.append(AbandonGeneration(generation=recovery.generation, members=silent, reason=recovery.reason))
+    silent = (members[id_] for id_ in sorted(recovery.awaited) if members[id_].connected)
+    commands = leave(recovery, silent)
     joining = [members[id_] for id_ in sorted(recovery.joining)]
     for member in joining:
         commands += assign(recovery, member)
@@ -73,7 +89,10 @@ def tell_again(recovery: "Recovery", at: float, members: list[Member]) -> list[C
     if recovery.stage is Stage.STOPPING and ids:
         if not recovery.awaited.isdisjoint(ids):
             recovery.deadline = at + recovery.policy.stall_deadline(recovery.pace)
-        commands.append(AbandonGeneration(generation=recovery.generation, members=ids, reason=recovery.reason))
+        commands += leave(recovery, (member for member in seated if member.connected))
     elif recovery.stage is Stage.FORMING and recovery.plan is not None and ids:
-        commands += [*catch_up(recovery, seated), replace(recovery.plan, members=ids)]
+        leavers = set(recovery.plan.leavers) & set(ids)
+        staying = tuple(id_ for id_ in ids if id_ not in leavers)
+        told = replace(recovery.plan, members=staying, leavers=tuple(sorted(leavers)))
+        commands += [*catch_up(recovery, seated), told]
     return commands

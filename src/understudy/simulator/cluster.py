@@ -13,6 +13,7 @@ from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import Command, DismissStranger, KillMember, RecordGeneration, StartMember
 from understudy.protocol.policy import Policy
+from understudy.protocol.requests import Request
 from understudy.simulator.faults import Fault
 from understudy.simulator.leadership import Leadership
 from understudy.simulator.member import MEETING_PLACES, Meeting, Place, SimulatedMember
@@ -38,8 +39,9 @@ class ClusterSimulation(Simulation):
         chance: Random,
         faults: tuple[Fault, ...] = (),
         weather: Weather | None = None,
+        requests: Sequence[Request] = (),
     ) -> None:
-        super().__init__(script, policy, chance=chance, faults=faults, weather=weather)
+        super().__init__(script, policy, chance=chance, faults=faults, weather=weather, requests=requests)
         self.places = {place.id: place for place in places}
         self.mishaps = list(mishaps)
         self.host_of: dict[MemberId, HostId] = {}
@@ -53,6 +55,7 @@ class ClusterSimulation(Simulation):
         self._late: dict[HostId, list[tuple[SimulatedMember, Meeting]]] = {place.id: [] for place in places}
 
     def _begin(self) -> None:
+        self._announce_requests()
         for place in self.places.values():
             self.later(self.chance.uniform(0.0, 1.0), self._attach, place.id, self.leadership.term)
         for mishap in self.mishaps:
@@ -266,7 +269,7 @@ class ClusterSimulation(Simulation):
         else:
             super().arrive(member, meeting)
 
-    def _giver(self, rank: Rank, step: int) -> SimulatedMember | None:
-        giver = super()._giver(rank, step)
+    def _giver(self, rank: Rank, step: int, leaver: bool) -> SimulatedMember | None:
+        giver = super()._giver(rank, step, leaver)
         gone = giver is not None and (giver.forsaken or self.host_of[giver.id] in self.cut)
         return None if gone else giver

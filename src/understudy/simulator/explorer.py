@@ -27,12 +27,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from understudy.foundation.ids import MemberId
+from understudy.foundation.ids import MemberId, Rank
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import AssignRank, Command
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
+from understudy.protocol.requests import MoveRanks
 from understudy.protocol.stages import Stage
 from understudy.simulator.invariants import Violation
 from understudy.simulator.member import Place, SimulatedMember
@@ -55,9 +56,9 @@ KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
 class Branch(World):
     """One state of the small world, which can be copied before something happens to it."""
 
-    def __init__(self, script: Script, machine: JobMachine, faults: int) -> None:
+    def __init__(self, script: Script, machine: JobMachine, faults: int, moves: int = 0) -> None:
         super().__init__(script, machine, story_length=0)
-        self.faults = faults
+        self.faults, self.moves = faults, moves
         self.untouched = True  # no fault yet
         self.owns_machine = True
         self.ticks: tuple[int, int] = (0, 0)  # the generation, and how often it was helped on by a tick
@@ -67,7 +68,7 @@ class Branch(World):
 
     def copy(self) -> "Branch":
         """Machine and members are shared until one of the two changes them (`handle`, `own`)."""
-        twin = Branch(self.script, self.machine, self.faults)
+        twin = Branch(self.script, self.machine, self.faults, self.moves)
         twin.owns_machine = False
         twin.members = dict(self.members)
         twin.meetings = dict(self.meetings)
@@ -125,7 +126,7 @@ class Branch(World):
             if member.place not in RESTING and member.can_move(self)
         ]
         hears = [("member hears", id_) for id_ in self.downward]
-        if not self.faults:
+        if not self.faults and not self.moves and not self.machine.roster.understudies:
             if heard:
                 return (heard[0],)
             if self.machine.stage is not Stage.STOPPING and (moves or hears):
@@ -134,6 +135,8 @@ class Branch(World):
         if self.faults:
             ways = ["kill"] if self.machine.refill_at is None else ["kill", "refill, then kill"]
             choices += [(way, id_) for id_ in self.members for way in ways]
+        if self.moves and self.machine.refusal(self._request()) is None:
+            choices.append(("ask for a move", MACHINE))
         if not (heard or moves or hears):
             choices.append(("time passes", MACHINE))
         return tuple(choices)
@@ -149,6 +152,10 @@ class Branch(World):
                 member = self.own(who)
                 member.hear(_first(self.downward, who), self)
                 self._join_moves(member)
+            case "ask for a move":
+                self.moves -= 1
+                self.untouched = False
+                self.handle(self._request())
             case "time passes":
                 self._let_time_pass()
             case "kill":
@@ -171,6 +178,10 @@ class Branch(World):
     def _join_moves(self, member: SimulatedMember) -> None:
         while member.place in JOINED or (member.place is Place.COMPUTING and member.heard > member.acting):
             member.move(self)
+
+    @staticmethod
+    def _request() -> MoveRanks:
+        return MoveRanks(at=0.0, ranks=(Rank(0),), reason="somebody wants it")
 
     def _let_time_pass(self) -> None:
         """Everybody waits: whatever was not answered is said again. That must help soon."""
@@ -215,7 +226,7 @@ def _first(links: dict[MemberId, tuple[Message, ...]], id_: MemberId) -> Message
     return first
 
 
-def opening(script: Script, spares: int, faults: int) -> Branch:
+def opening(script: Script, spares: int, faults: int, moves: int = 0) -> Branch:
     """All founding members are in their setup and the spares are parked."""
     policy = Policy(
         world_size=script.world_size,
@@ -225,7 +236,7 @@ def opening(script: Script, spares: int, faults: int) -> Branch:
         recovery_attempts=1000,
         spare_failures_in_a_row=1000,
     )
-    branch = Branch(script, JobMachine(policy), faults)
+    branch = Branch(script, JobMachine(policy), faults, moves)
     branch.handle(ev.JobStarted(at=0.0))
     for id_ in list(branch.members):
         branch.happen(("move", id_))
@@ -241,10 +252,13 @@ class Exploration:
     endings: dict[str, int] = field(default_factory=dict)
 
 
-def explore(script: Script, *, spares: int = 1, faults: int = 2, limit: int | None = None) -> Exploration:
-    """Visit every state, depth first. Raises `Violation` with the choices that lead to a broken invariant."""
+def explore(
+    script: Script, *, spares: int = 1, faults: int = 2, moves: int = 0, limit: int | None = None
+) -> Exploration:
+    """Visit every state, depth first. `moves`: how often rank 0 is asked to move, at any time. Raises `Violation` with
+    the choices that lead to a broken invariant."""
     found = Exploration()
-    first = opening(script, spares, faults)
+    first = opening(script, spares, faults, moves)
     seen: set[int] = {snapshot_key(first)}
     path: list[Choice] = []
     pending: list[tuple[Branch, Iterator[Choice]]] = [(first, iter(first.choices()))]

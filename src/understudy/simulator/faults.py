@@ -36,6 +36,7 @@ class Moment(enum.Enum):
     REGROUP = "regroup"
     TRANSFER = "transfer"  # the receiver
     DONATE = "donate"  # a donor, while it serves
+    GIVING = "giving"  # whoever hands its rank over
     RESUME = "resume"  # right after it has resumed
     FINISHED = "finished"
     STARTING = "starting"  # a replacement that has not said hello
@@ -56,6 +57,7 @@ PLACES: dict[Moment, Place] = {
     Moment.APPLY_VERDICT: Place.APPLYING_VERDICT,
     Moment.REGROUP: Place.REGROUPING,
     Moment.TRANSFER: Place.RECEIVING,
+    Moment.GIVING: Place.GIVING,
     Moment.RESUME: Place.BETWEEN,
     Moment.FINISHED: Place.FINISHED,
     Moment.STARTING: Place.STARTING,
@@ -141,7 +143,7 @@ ANYBODY = frozenset(
     {Moment.REHEARSE, Moment.PREPARED, Moment.TRANSFER, Moment.DONATE, Moment.STARTING, Moment.IDLE_SPARE}
     | {Moment.APPLY_VERDICT}
 )
-TRAINING_MOMENTS = tuple(moment for moment in Moment if moment not in RECOVERY_MOMENTS)
+TRAINING_MOMENTS = tuple(moment for moment in Moment if moment not in (*RECOVERY_MOMENTS, Moment.GIVING))
 
 
 def draw_faults(chance: Random, count: int, world_size: int, steps: int, hang_share: float) -> tuple[Fault, ...]:
@@ -153,6 +155,13 @@ def draw_faults(chance: Random, count: int, world_size: int, steps: int, hang_sh
             moments = RECOVERY_MOMENTS
         faults.append(_draw(chance, chance.choice(moments), world_size, steps, hang_share))
     return tuple(faults)
+
+
+def draw_fault_of_move(chance: Random) -> Fault:
+    """Somebody who takes part in a move, at one of its moments."""
+    moments = (Moment.GIVING, Moment.REHEARSE, Moment.PREPARED, Moment.STOP, Moment.TRANSFER, Moment.DONATE)
+    kind = FaultKind.HANG if chance.random() < 0.3 else FaultKind.KILL
+    return Fault(kind=kind, moment=chance.choice(moments))
 
 
 def _draw(chance: Random, moment: Moment, world_size: int, steps: int, hang_share: float) -> Fault:

@@ -133,7 +133,13 @@ class Invariants:
     def on_acting(self, member: SimulatedMember) -> None:
         assert member.rank is not None
         other = self.actor(member.rank)
-        if other is not None and other.id != member.id and other.alive and other.acting == member.acting:
+        if (
+            other is not None
+            and other.id != member.id
+            and other.alive
+            and other.acting == member.acting
+            and not other.leaves
+        ):
             raise Violation(f"1: {member.id} and {other.id} act as rank {member.rank} in generation {member.acting}")
         if member.acting == self.recorded and self.holders.get(member.rank) != member.id:
             raise Violation(f"1: {member.id} acts as rank {member.rank}, which was given to somebody else")

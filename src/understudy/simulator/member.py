@@ -14,7 +14,7 @@ from typing import Protocol
 
 from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
-from understudy.protocol.commands import AbandonGeneration, AssignRank, Command, ReleaseMembers, ResumeAt
+from understudy.protocol.commands import AbandonGeneration, AskStep, AssignRank, Command, ReleaseMembers, ResumeAt
 from understudy.protocol.commit import Action, action_for
 from understudy.protocol.positions import Position
 from understudy.simulator.script import Script, State
@@ -40,6 +40,7 @@ class Place(enum.Enum):
     AWAITING = "awaiting its turn"  # to receive; what it holds is whole still
     RECEIVING = "receiving"
     FINISHED = "finished"  # asks to be released
+    GIVING = "giving"  # its rank was given to another one, which takes its state
     LEAVING = "leaving"
     ENDED = "ended"
 
@@ -48,6 +49,7 @@ MEETING_PLACES = frozenset({Place.COLLECTIVE, Place.FENCE, Place.ESTABLISHING, P
 INTERRUPTIBLE = MEETING_PLACES | {
     Place.AWAITING,
     Place.RECEIVING,
+    Place.GIVING,
     Place.FINISHED,
     Place.SETUP,
     Place.BETWEEN,
@@ -92,6 +94,8 @@ class SimulatedMember:
     donors: tuple[Rank, ...] = ()
     target: int = -1  # the step at which it resumes
     meeting: Meeting | None = None
+    boundary: tuple[Generation, int] | None = None  # the generation to leave for, and before which step
+    leaves: bool = False
     hung: bool = False
     forsaken: bool = False  # its host was given up; nobody listens to it any more
     ticket: int = 0  # changes with every new place
@@ -127,8 +131,12 @@ class SimulatedMember:
         match command:
             case AssignRank():
                 self._on_assign(command, world)
+            case AbandonGeneration(boundary=int()):
+                self._on_boundary(command, world)
             case AbandonGeneration():
                 self._on_abandon(command, world)
+            case AskStep():
+                self._on_ask_step(command, world)
             case ResumeAt():
                 self._on_resume_at(command, world)
             case ReleaseMembers():
@@ -151,11 +159,27 @@ class SimulatedMember:
         if command.generation < self.heard or known:
             world.on_stale(self, command)
             return
-        self.heard = command.generation
+        self.heard, self.boundary = command.generation, None
         if self.place is Place.IDLE:
             self._report(world)  # it was never told its rank
         elif self.place in INTERRUPTIBLE:
             self._unwind(world)
+
+    def _on_boundary(self, command: AbandonGeneration, world: Surroundings) -> None:
+        """Not at once, unless that step has begun."""
+        assert command.boundary is not None
+        begun = self.attempt >= command.boundary or self.place in (Place.FINISHED, Place.UNWOUND, Place.GIVING)
+        if begun or command.generation <= self.heard:
+            self._on_abandon(command, world)
+        elif self.boundary is None or self.boundary[0] < command.generation:
+            self.boundary = command.generation, command.boundary
+
+    def _on_ask_step(self, command: AskStep, world: Surroundings) -> None:
+        if command.generation != self.acting or self.heard > self.acting or self.state is None:
+            world.on_stale(self, command)
+            return
+        step = StepNumber(max(self.attempt, len(self.state)))
+        world.send(self, ev.StepTold(at=world.now, member=self.id, generation=self.acting, step=step))
 
     def _on_resume_at(self, command: ResumeAt, world: Surroundings) -> None:
         if command.generation != self.heard or self.rank is None:
@@ -171,9 +195,19 @@ class SimulatedMember:
         self.acting, self.target, self.resumed = command.generation, command.step, False
         self.receives = action is Action.RECEIVE
         self.donors = dict(command.donors).get(self.rank, ())
-        world.on_acting(self)
+        self.leaves = self.id in command.leavers
+        if not self.leaves:
+            world.on_acting(self)
         if action is Action.APPLY:
             self.enter(Place.APPLYING_VERDICT)
+        else:
+            self._take_part(world)
+
+    def _take_part(self, world: Surroundings) -> None:
+        """In the world that is formed, or in nothing but handing over."""
+        if self.leaves:
+            self.arrived = False
+            self.enter(Place.GIVING)
         else:
             self._regroup(world)
 
@@ -187,7 +221,7 @@ class SimulatedMember:
             return world.donor(self) is not None
         if self.place is Place.IDLE:
             return not self.parked
-        return self.place not in (Place.UNWOUND, Place.ENDED)
+        return self.place not in (Place.UNWOUND, Place.GIVING, Place.ENDED)
 
     def move(self, world: Surroundings) -> None:
         """Come to the end of the present place. The world calls it only where `can_move`."""
@@ -254,7 +288,7 @@ class SimulatedMember:
                 self._apply(world)
                 world.on_committed(self)
                 if not self._unwind_if_abandoned(world):
-                    self._regroup(world)
+                    self._take_part(world)
             case Place.REGROUPING if self.receives:
                 self.enter(Place.AWAITING)
             case Place.AWAITING:
@@ -272,12 +306,22 @@ class SimulatedMember:
 
     def _begin_step(self, world: Surroundings) -> None:
         assert self.state is not None
-        if len(self.state) >= self.script.steps:
+        if self._at_boundary():
+            self._unwind(world)
+        elif len(self.state) >= self.script.steps:
             self.enter(Place.FINISHED)
             self._ask_for_release(world)
         else:
             self.attempt = len(self.state)
             self.enter(Place.COMPUTING)
+
+    def _at_boundary(self) -> bool:
+        """Has it come to where it was to leave its generation? The end of the script is as good."""
+        assert self.state is not None
+        if self.boundary is None or len(self.state) < min(self.boundary[1], self.script.steps):
+            return False
+        self.heard, self.boundary = max(self.heard, self.boundary[0]), None
+        return True
 
     def _meet(self, world: Surroundings, place: Place) -> None:
         step = self.attempt if place is not Place.REGROUPING else self.target

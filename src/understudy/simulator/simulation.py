@@ -7,7 +7,7 @@ invariant breaks or the job does not come to an end.
 
 import heapq
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -16,6 +16,7 @@ from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import AbandonGeneration, Command
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
+from understudy.protocol.requests import Request
 from understudy.protocol.stages import Stage
 from understudy.simulator.faults import AT_ONCE, NAMES, Fault, FaultKind, Moment
 from understudy.simulator.invariants import Violation
@@ -68,6 +69,7 @@ class Simulation(World):
         faults: tuple[Fault, ...] = (),
         weather: Weather | None = None,
         limits: Limits | None = None,
+        requests: Sequence[Request] = (),
     ) -> None:
         super().__init__(script, JobMachine(policy))
         self.policy = policy
@@ -75,6 +77,7 @@ class Simulation(World):
         self.network = Network(weather or Weather(), chance)
         self.limits = limits or Limits()
         self.pending = list(faults)
+        self.requests = tuple(requests)
         self.fired: Counter[str] = Counter()
         self.events = 0
         self._now = 0.0
@@ -107,7 +110,12 @@ class Simulation(World):
             raise Violation(f"7: {wrong}")
 
     def _begin(self) -> None:
+        self._announce_requests()
         self.tell_machine(ev.JobStarted(at=0.0))
+
+    def _announce_requests(self) -> None:
+        for request in self.requests:
+            self._at(request.at, self.tell_machine, request)
 
     def later(self, delay: float, action: Callable[..., None], *arguments: object) -> None:
         self._at(self._now + delay, action, *arguments)

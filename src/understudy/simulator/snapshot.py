@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from understudy.foundation.ids import MemberId
 from understudy.protocol import events as ev
-from understudy.protocol.commands import AbandonGeneration, AssignRank, Command, ReleaseMembers, ResumeAt
+from understudy.protocol.commands import AbandonGeneration, AskStep, AssignRank, Command, ReleaseMembers, ResumeAt
 from understudy.protocol.job import JobMachine
 from understudy.simulator.member import SimulatedMember
 
@@ -69,7 +69,7 @@ def _complete(branch: "Branch") -> Snapshot:
         frozenset(branch.meetings.items()),
         frozenset((id_, tuple(map(_event, events))) for id_, events in branch.upward.items()),
         frozenset((id_, tuple(map(_command, commands))) for id_, commands in branch.downward.items()),
-        (branch.faults, branch.ticks),
+        (branch.faults, branch.moves, branch.ticks),
         (seen.committed, seen.recorded, seen.verdict),
         frozenset((rank, *entry) for rank, entry in seen.actors.items() if entry[1] in branch.members),
         frozenset(seen.ended.items()),
@@ -93,9 +93,12 @@ def _machine(machine: JobMachine) -> Snapshot:
         None if plan is None else (plan.generation, plan.step, plan.donors),
         frozenset(recovery.killed),
         tuple(
-            (member.id, member.standing.value, member.rank, member.connected, member.assigned_in)
+            (member.id, member.standing.value, member.rank, member.connected, member.assigned_in, member.leaving)
             for member in roster.members.values()
         ),
+        (frozenset(roster.understudies.items()), frozenset(roster.leavers.items())),
+        (frozenset(machine.migration.reasons), frozenset(machine.migration.told.items())),
+        (recovery.boundary, frozenset(recovery.leavers_at.items())),
         frozenset(roster.holders.items()),
         tuple(roster.parked),
         tuple(roster.starting),
@@ -125,6 +128,8 @@ def _member(member: SimulatedMember) -> Snapshot:
         member.donors,
         member.target,
         member.meeting,
+        member.boundary,
+        member.leaves,
     )
 
 
@@ -134,6 +139,7 @@ def _event(event: ev.Event) -> Snapshot:
         getattr(event, "generation", 0),
         getattr(event, "position", None),
         getattr(event, "twin_key", None),
+        getattr(event, "step", None),
     )
 
 
@@ -142,9 +148,11 @@ def _command(command: Command) -> Snapshot:
         case AssignRank():
             return ("assign", command.rank, command.slot, command.generation, command.founding)
         case AbandonGeneration():
-            return ("abandon", command.generation)
+            return ("abandon", command.generation, command.boundary)
+        case AskStep():
+            return ("ask", command.generation)
         case ResumeAt():
-            return ("resume", command.generation, command.step, command.donors)
+            return ("resume", command.generation, command.step, command.donors, command.leavers)
         case ReleaseMembers():
             return ("release", command.generation)
     raise AssertionError(f"{command!r} is not said to members")

@@ -12,6 +12,7 @@ from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import (
     AbandonGeneration,
+    AskStep,
     AssignRank,
     Command,
     KillMember,
@@ -94,7 +95,9 @@ class World(ABC):
                 self.on_started(member)
             case AssignRank():
                 self._tell((command.member,), command)
-            case AbandonGeneration() | ResumeAt() | ReleaseMembers():
+            case ResumeAt():
+                self._tell((*command.members, *command.leavers), command)
+            case AbandonGeneration() | AskStep() | ReleaseMembers():
                 self._tell(command.members, command)
             case KillMember():
                 self.kill_for(self.own(command.member), command)
@@ -132,13 +135,20 @@ class World(ABC):
         named = {piece for rank in receiver.donors for piece in self.script.holdings(rank)}
         if not wanted <= named:
             raise Violation(f"2: rank {receiver.rank} is to receive from {receiver.donors}, who do not hold all of it")
-        ready = [member for rank in receiver.donors if (member := self._giver(rank, receiver.target)) is not None]
+        ready = [
+            member
+            for rank in receiver.donors
+            if (member := self._giver(rank, receiver.target, leaver=rank == receiver.rank)) is not None
+        ]
         return ready[0] if wanted <= {piece for member in ready for piece in member.holdings} else None
 
-    def _giver(self, rank: Rank, step: int) -> SimulatedMember | None:
-        member = self.invariants.actor(rank)
+    def _giver(self, rank: Rank, step: int, leaver: bool) -> SimulatedMember | None:
+        member = self._leaver_of(rank) if leaver else self.invariants.actor(rank)
         able = member is not None and member.alive and not member.hung and member.holds == step
         return member if able else None
+
+    def _leaver_of(self, rank: Rank) -> SimulatedMember | None:
+        return next((m for m in self.members.values() if m.rank == rank and m.place is Place.GIVING), None)
 
     def on_acting(self, member: SimulatedMember) -> None:
         self.invariants.on_acting(member)

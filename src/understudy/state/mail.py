@@ -6,7 +6,7 @@ arrived waits for an answer.
 """
 
 from collections import deque
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -14,11 +14,28 @@ import torch.distributed as dist
 _ANSWER = torch.zeros(1, dtype=torch.uint8)
 
 
-class Mail:
-    """What was posted is kept until it has been answered, or until the next transfer, since a message whose sender has
-    dropped it is never sent."""
+class Carrier(Protocol):
+    """Sends and receives; both return at once with something to wait for."""
 
-    def __init__(self) -> None:
+    def send(self, message: torch.Tensor, to: int, /) -> Any: ...
+
+    def receive(self, into: torch.Tensor, sender: int, /) -> Any: ...
+
+
+class DefaultGroup:
+    def send(self, message: torch.Tensor, to: int, /) -> Any:
+        return dist.isend(message, to)
+
+    def receive(self, into: torch.Tensor, sender: int, /) -> Any:
+        return dist.irecv(into, sender)
+
+
+class Mail:
+    """Between ranks of the default group, or by another `carrier`. What was posted is kept until it has been answered,
+    or until the next transfer, since a message whose sender has dropped it is never sent."""
+
+    def __init__(self, carrier: Carrier | None = None) -> None:
+        self._carrier: Carrier = carrier or DefaultGroup()
         self._posted: dict[int, deque[tuple[Any, torch.Tensor]]] = {}
 
     def begin(self) -> None:
@@ -28,7 +45,7 @@ class Mail:
     def post(self, message: torch.Tensor, to: int) -> None:
         """`message` must not change until `to` has answered."""
         if message.numel():
-            self._posted.setdefault(to, deque()).append((dist.isend(message, to), message))
+            self._posted.setdefault(to, deque()).append((self._carrier.send(message, to), message))
 
     def post_text(self, text: bytes, to: int) -> None:
         """A message whose length the receiver does not know."""
@@ -53,7 +70,7 @@ class Mail:
             posted.popleft()
 
     def expect(self, into: torch.Tensor, sender: int) -> "Expected":
-        return Expected(dist.irecv(into, sender) if into.numel() else None)
+        return Expected(self._carrier.receive(into, sender) if into.numel() else None)
 
     def receive(self, into: torch.Tensor, sender: int) -> None:
         self.expect(into, sender).wait()

@@ -37,6 +37,10 @@ class ControlLine:
         self.abandoned = Generation(0)  # the newest generation we were told to go to
         self.noticed = Generation(0)  # the newest one that the main thread knows of
         self.reason = ""
+        self.boundary: messages.Abandon | None = None  # the generation is to be left before a later step
+        self.leaving = False  # this member hands its rank over
+        self.at_boundary = False  # the newest generation was opened with one, and we came to it
+        self._begun = -1  # the newest step that the main thread has begun
         self.plan: messages.Resume | None = None
         self.released = False
         self.wanted_memory = 0  # bytes that an idle spare is asked to keep ready
@@ -75,6 +79,23 @@ class ControlLine:
         with self._changed:
             self.noticed = self.abandoned
             return self.abandoned
+
+    def begin_step(self, number: int) -> bool:
+        """False: the generation is left here, before this step."""
+        with self._changed:
+            if self.boundary is not None and number >= (self.boundary.boundary or 0):
+                self._abandon(self.boundary)
+                self.at_boundary = True
+                return False
+            self._begun = number
+            return True
+
+    def no_more_steps(self) -> None:
+        """A boundary that was to come later is here."""
+        with self._changed:
+            if self.boundary is not None:
+                self._abandon(self.boundary)
+                self.at_boundary = True
 
     def await_assignment(self, timeout: float | None = None) -> messages.Assign | None:
         with self._changed:
@@ -136,8 +157,12 @@ class ControlLine:
                     repeated = self.assignment is not None
                     self.assignment = message
                     answer = self._repeat(messages.Prepared, message.generation) if repeated else None
+                case messages.WhichStep():
+                    answer = messages.AtStep(generation=message.generation, step=self._begun)
+                case messages.Abandon(boundary=int(boundary)) if self._is_later(message, boundary):
+                    self.boundary = message
                 case messages.Abandon() if message.generation > self.abandoned:
-                    self.abandoned, self.reason = Generation(message.generation), message.reason
+                    self._abandon(message)
                     answer = self._answer_for_main(self.abandoned)
                 case messages.Abandon():
                     answer = self._repeat(messages.PositionReport, message.generation)
@@ -151,6 +176,14 @@ class ControlLine:
             self._changed.notify_all()
         if answer is not None:
             self.send(answer)
+
+    def _is_later(self, message: messages.Abandon, boundary: int) -> bool:
+        """Can the main thread still come to this boundary?"""
+        return message.generation > self.abandoned and self._begun < boundary
+
+    def _abandon(self, message: messages.Abandon) -> None:
+        self.abandoned, self.reason = Generation(message.generation), message.reason
+        self.boundary, self.leaving, self.at_boundary = None, message.leave, False
 
     def _repeat(self, kind: type[messages.Message], generation: int) -> messages.Message | None:
         """What was asked for again and has been answered before."""

@@ -191,6 +191,8 @@ class Job:
                     member.recover()
                     continue
                 number = member.holds or 0
+                if not member.control.begin_step(number):
+                    continue  # a boundary: the generation is abandoned here
                 self._current = step = ProtectedStep(member, number, attempt, self._prepare, self._fetch)
                 yield step
                 self._check_entered(step)

@@ -84,6 +84,7 @@ class Member:
         self._outgoing: tuple[StepNumber, Outgoing] | None = None
         self._likely_donor = False
         self._somebody_is_alone = False
+        self._at_boundary = False
         self._mail = Mail()
         self._stillness = Stillness()
         self._interrupted_for, self._interrupted_at = Generation(0), 0.0
@@ -203,6 +204,7 @@ class Member:
         self.show(Place.RECOVERING)
         while True:
             self.generation = self.control.notice()
+            self._at_boundary = self.control.at_boundary
             self.phase("stop")
             self.control.send(
                 messages.PositionReport(
@@ -214,11 +216,15 @@ class Member:
                     holdings=self._holdings_to_tell(),
                 )
             )
-            if position.holds is not None and not position.arrived and self._likely_donor:
+            if position.holds is not None and not position.arrived and self._may_have_to_give():
                 self._get_ready_to_give(position.holds)
             plan = self.control.await_plan(self.generation)
             if plan is not None:
                 return plan
+
+    def _may_have_to_give(self) -> bool:
+        """At a boundary only leavers give, and the others would take the processor away from them."""
+        return self.control.leaving or (self._likely_donor and not self._at_boundary)
 
     def _get_ready_to_give(self, holds: StepNumber) -> None:
         """A joiner rehearses now, and we have nothing to do: take the digests of what we may have to send it."""
@@ -267,6 +273,8 @@ class Member:
             plan = self.await_verdict(self.position())
 
     def _try_to_carry_out(self, plan: messages.Resume) -> str | None:
+        if plan.leave:
+            return self._try_to_hand_over(plan)
         timings: dict[str, float] = {}
         try:
             with _timed(timings, "regroup"):
@@ -288,13 +296,28 @@ class Member:
         self.control.send(messages.Resumed(generation=self.generation, timings=timings, transfer=self._told(received)))
         return None
 
+    def _try_to_hand_over(self, plan: messages.Resume) -> str | None:
+        """Somebody else has this rank now, and takes our state. Then there is nothing left to do but to be ended."""
+        try:
+            self.phase("hand over")
+            self.world.store.move(plan.store)
+            mail = Mail(self.world.bridge(self.generation, leaver=True))
+            self._give(plan.step).give_to(mail, self.world.rank)
+        except (RuntimeError, OSError, UnderstudyError, StepAbandoned) as error:
+            return f"{type(error).__name__}: {error}"
+        while not self.await_abandonment():
+            pass
+        return "a new generation was opened"
+
     def _transfer(self, plan: messages.Resume) -> Received | None:
         received = None
         self._mail.begin()
         for receiver, donors in plan.donors.items():
             if receiver == self.world.rank:
                 wanted = frozenset(self._holdings.values())
-                received = Taking(self._mail, self.protected, donors, wanted, self._host).run(self._tear)
+                from_leaver = receiver in donors
+                mail = Mail(self.world.bridge(self.generation, leaver=False)) if from_leaver else self._mail
+                received = Taking(mail, self.protected, donors, wanted, self._host).run(self._tear)
                 self.holds = StepNumber(plan.step)
                 self.ledger.inherited(self.protected, self.generation, plan.step - 1)
             elif self.world.rank in donors:
@@ -340,6 +363,7 @@ class Member:
 
     def _await_release(self, when_abandoned: Callable[[], None]) -> None:
         while not self.control.released and not self.failed:
+            self.control.no_more_steps()
             if self.abandoned:
                 when_abandoned()
             self.show(Place.FINISHED)

@@ -12,6 +12,7 @@ import msgspec
 
 from understudy.errors import WireError
 from understudy.protocol import events as ev
+from understudy.protocol.requests import DrainHost
 from understudy.wire.messages import FromAgent
 
 LARGEST = 5 * 1024 * 1024  # bytes of one message; a worker says 4 MiB at most (`framing`)
@@ -148,14 +149,16 @@ _EVENTS: dict[str, type[ev.Event]] = {
         ev.MemberLost,
         ev.ProgressStalled,
         ev.PaceLearnt,
+        ev.StepTold,
         ev.PositionReported,
         ev.MemberPrepared,
         ev.MemberResumed,
         ev.RecoveryFailed,
         ev.MemberFinished,
+        DrainHost,
     )
 }
-"""What a host may tell. Who joins, who is silent and who stops the job is seen by the coordinator itself."""
+"""What a host may tell; that it wants to be drained, of itself only. Who joins, who is silent and who stops the job is seen by the coordinator itself."""
 
 
 def encode(message: FromHost | ToHost) -> bytes:

@@ -34,6 +34,13 @@ class Established(Message, frozen=True, kw_only=True):
     bequest: bytes = b""
 
 
+class AtStep(Message, frozen=True, kw_only=True):
+    """The step that this member has begun, because it was asked (`WhichStep`)."""
+
+    generation: int
+    step: int
+
+
 class PositionReport(Message, frozen=True, kw_only=True):
     """`holdings` are told again only where some rank has no twin."""
 
@@ -102,6 +109,7 @@ FromWorker = (
     Hello
     | Parked
     | Established
+    | AtStep
     | PositionReport
     | Prepared
     | Resumed
@@ -128,13 +136,22 @@ class Assign(Message, frozen=True, kw_only=True):
     bequest: bytes = b""
 
 
+class WhichStep(Message, frozen=True, kw_only=True):
+    generation: int
+
+
 class Abandon(Message, frozen=True, kw_only=True):
+    """`boundary`: not now, but before this step is begun. `leave`: this member hands its rank over."""
+
     generation: int
     reason: str
+    boundary: int | None = None
+    leave: bool = False
 
 
 class Resume(Message, frozen=True, kw_only=True):
     """All reach state `step`; `donors` maps each receiving rank, in turn, to the ranks that hold the same bytes.
+    A rank that is its own donor takes the state from whoever held it before; that one is told to `leave`.
     `store`: host:port of the c10d store; empty: the one in the settings."""
 
     generation: int
@@ -142,6 +159,7 @@ class Resume(Message, frozen=True, kw_only=True):
     donors: dict[int, list[int]]
     reason: str
     store: str = ""
+    leave: bool = False
 
 
 class Release(Message, frozen=True, kw_only=True):
@@ -154,7 +172,7 @@ class KeepWarm(Message, frozen=True, kw_only=True):
     memory: int
 
 
-FromAgent = Assign | Abandon | Resume | Release | KeepWarm
+FromAgent = Assign | WhichStep | Abandon | Resume | Release | KeepWarm
 
 _encoder = msgspec.msgpack.Encoder()
 _from_worker: "msgspec.msgpack.Decoder[Any]" = msgspec.msgpack.Decoder(FromWorker)

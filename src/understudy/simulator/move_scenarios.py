@@ -1,0 +1,84 @@
+"""From a seed to one whole run in which ranks are asked to move: a scenario with more steps, and requests in it."""
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from understudy.foundation.ids import HostId, MemberId, Rank
+from understudy.protocol.requests import AbortGeneration, DrainHost, KeepSpares, MoveRanks, ReplaceRank, Request
+from understudy.simulator.cluster import ClusterSimulation
+from understudy.simulator.cluster_scenarios import ClusterScenario, draw_cluster_scenario
+from understudy.simulator.faults import draw_fault_of_move
+from understudy.simulator.scenarios import Report, Scenario, draw_scenario, run_to_the_end
+from understudy.simulator.simulation import Simulation
+
+WHEN = (1.0, 9.0)  # seconds: from the first steps on, while spares become warm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveScenario:
+    scenario: Scenario
+    requests: tuple[Request, ...]
+
+
+def draw_move_scenario(seed: int) -> MoveScenario:
+    chance = Random(f"moves {seed}")
+    scenario = draw_scenario(seed)
+    script = replace(scenario.script, steps=chance.randint(8, 40))
+    faults = scenario.faults[: chance.choice((0, 0, 1, 2))]
+    if chance.random() < 0.4:
+        faults = (*faults, draw_fault_of_move(chance))
+    if script.fenced and not script.crossed and chance.random() < 0.2:
+        script, faults = replace(script, shards=script.world_size), ()  # nobody has a twin but itself
+    scenario = replace(scenario, script=script, faults=faults)
+    count = chance.randint(1, 4)
+    return MoveScenario(scenario=scenario, requests=tuple(_draw(chance, script.world_size) for _ in range(count)))
+
+
+def _draw(chance: Random, world_size: int, hosts: tuple[HostId, ...] = ()) -> Request:
+    at, rank = chance.uniform(*WHEN), Rank(chance.randrange(world_size))
+    kind = chance.random()
+    if hosts and kind < 0.4:
+        return DrainHost(at=at, host=chance.choice(hosts), reason="maintenance")
+    if kind < 0.75:
+        ranks = {rank, Rank(chance.randrange(world_size))} if chance.random() < 0.3 else {rank}
+        return MoveRanks(at=at, ranks=tuple(sorted(ranks)), reason="an operator wants it")
+    if kind < 0.85:
+        wanted = MemberId(f"m-{rank}") if chance.random() < 0.5 else None
+        return ReplaceRank(at=at, rank=rank, member=wanted, reason="a monitor says that it hangs")
+    if kind < 0.95 or not hosts:
+        return AbortGeneration(at=at, reason="an operator wants it")
+    return KeepSpares(at=at, host=chance.choice(hosts), spares=chance.randint(0, 3), reason="an operator wants it")
+
+
+def play_with_moves(seed: int) -> Report:
+    """Run one seed. A violation carries the seed, the scenario and the story."""
+    drawn = draw_move_scenario(seed)
+    scenario = drawn.scenario
+    simulation = Simulation(
+        scenario.script,
+        scenario.policy,
+        chance=Random(f"run {seed}"),
+        faults=scenario.faults,
+        weather=scenario.weather,
+        requests=drawn.requests,
+    )
+    return run_to_the_end(seed, simulation, f"understudy.simulator.move_scenarios.play_with_moves({seed})", drawn)
+
+
+def play_with_drains(seed: int) -> Report:
+    """The same on many hosts, with mishaps and drained hosts."""
+    drawn: ClusterScenario = draw_cluster_scenario(seed)
+    scenario, chance = drawn.scenario, Random(f"drains {seed}")
+    hosts = tuple(place.id for place in drawn.places)
+    count = chance.randint(1, 3)
+    simulation = ClusterSimulation(
+        scenario.script,
+        scenario.policy,
+        places=drawn.places,
+        mishaps=drawn.mishaps[: chance.choice((0, 1, 1, 2))],
+        chance=Random(f"run {seed}"),
+        faults=scenario.faults,
+        weather=scenario.weather,
+        requests=tuple(_draw(chance, scenario.script.world_size, hosts) for _ in range(count)),
+    )
+    return run_to_the_end(seed, simulation, f"understudy.simulator.move_scenarios.play_with_drains({seed})", drawn)
