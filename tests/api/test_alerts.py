@@ -88,6 +88,8 @@ def test_labels_that_mean_a_host(labels: dict[str, str]) -> None:
         ({"rank": "-1"}, "nobody holds"),
         ({"rank": "1" * 5000}, "nobody holds"),
         ({"rank": "\N{SUPERSCRIPT TWO}"}, "nobody holds"),
+        ({"rank": "2", "instance": "10.9.9.9:9400"}, "instance=10.9.9.9:9400"),
+        ({"rank": "2", "UUID": "GPU-99"}, "UUID=GPU-99"),
         ({"rank": "2", "host": "a"}, "contradict"),
         ({"rank": "0", "UUID": "GPU-01"}, "contradict"),
         ({"host": "a", "node": "b"}, "contradict"),

@@ -212,6 +212,8 @@ def test_without_tokens_everybody_may_look_and_nobody_may_ask(tmp_path: Path) ->
         b'{"ranks": [1], "reason": ""}',
         b'{"ranks": [1], "reason": "a\\nb"}',
         b'{"ranks": [1], "reason": "\\ud800"}',
+        b'{"ranks": [1], "reason": "\\u009b2J"}',
+        b'{"ranks": [1], "reason": "\\u2028"}',
         b'{"ranks": [1], "reason": "x", "\\ud800": 1}',
         b'{"ranks": [1], "reason": "x", "dry_run": "yes"}',
         b'{"ranks": [1], "reason": NaN}',

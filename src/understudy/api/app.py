@@ -137,11 +137,13 @@ def _add_refusals(app: FastAPI, metrics: Metrics) -> None:
         metrics.refused("standby")
         return _json(503, _refusal(str(error), error.advice))
 
-    async def on_invalid(_: Request, error: Exception) -> Response:
+    async def on_invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         metrics.refused("invalid")
         problems = [_problem(found) for found in error.errors()[:_MOST_PROBLEMS]]
         advice = "see problems; /v1/openapi.json describes every request"
+        if request.method == "POST" and "json" not in request.headers.get("content-type", ""):
+            advice = "send the header Content-Type: application/json"
         return _json(422, _refusal("the request is not as described", advice, problems))
 
     async def on_http(_: Request, error: Exception) -> Response:

@@ -208,6 +208,8 @@ _ADVICE = (
     ("already", "follow it with `understudy events --follow`"),
     ("no twin", "use `understudy migrate`: the process hands its own state over before it ends"),
     ("is held by", "look at `understudy status`; the process that you mean is gone already"),
+    ("there is no host", "`understudy status` names the hosts"),
+    ("there is no rank", "`understudy status` names the ranks"),
     ("at its end", "`understudy explain RUN_DIR` tells its story"),
     ("first step", "wait until `understudy status` says training"),
 )

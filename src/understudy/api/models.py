@@ -10,8 +10,8 @@ MOST_ALERTS = 500  # in one post
 _MOST_LABELS = 64
 _LARGEST_RANK = 10_000_000
 
-# One line that a terminal can show: no control characters.
-_ONE_LINE = r"^[^\x00-\x1f\x7f]*$"
+# One line that a terminal can show: no control characters, no other ends of lines.
+_ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 Reason = Annotated[str, Field(min_length=1, max_length=500, pattern=_ONE_LINE, description="who asks, and why")]
 Name = Annotated[str, Field(min_length=1, max_length=253, pattern=_ONE_LINE)]
 RankNumber = Annotated[int, Field(ge=0, le=_LARGEST_RANK)]
@@ -133,8 +133,9 @@ class HostView(Given):
 
 
 class RecoveryView(Given):
-    """Seconds by phase."""
+    """Seconds by phase. `kind`: swap (somebody was replaced), regroup (nobody was), move (by plan)."""
 
+    kind: str
     generation: int
     step: int
     reasons: list[str]

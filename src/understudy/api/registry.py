@@ -1,7 +1,8 @@
 """Which rank or host the labels of an alert mean. Pure: a roster and a table go in, a target or a reason comes out.
 
 Monitors name things in their own words: a node, an instance with a port, a pod, a device by its UUID or its place on
-the bus. What is not known is never guessed, and labels that contradict each other name nothing.
+the bus. What is not known is never guessed. One label that names something else than this job is enough: a monitor of
+many jobs may speak of another one's rank 3. Labels that contradict each other name nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -97,15 +98,14 @@ class Registry:
             named.append((device[0], device[1]))
         host = _the_only_one(named)
         slot = device[2] if device is not None else self._slot_on(host, labels, unknown)
+        if unknown:
+            return Nothing(f"labels that name nothing in this job: {', '.join(unknown)}")
         if labels.get("rank"):
             return _rank_of(labels["rank"], host, slot, roster)
         if host is None:
-            why = "labels that name nothing in this job: " + ", ".join(unknown) if unknown else "no label names a rank"
-            return Nothing(f"{why} or a host" if not unknown else why)
+            return Nothing("no label names a rank or a host")
         if slot is not None:
             return _in_slot(host, slot, roster)
-        if any(labels.get(label) for label in (*_UUID_LABELS, *_BUS_LABELS, *_SLOT_LABELS)):
-            return Nothing("the host is known, and its device is not: " + ", ".join(unknown))
         return HostTarget(host, tuple(_targets_on(host, roster)))
 
     def _host(self, label: str, value: str, hosts: Sequence[HostId]) -> HostId | None:

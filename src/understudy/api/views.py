@@ -99,6 +99,7 @@ def host_state(host: Host, now: float) -> str:
 
 def recovery(record: RecoveryRecord, now: float) -> RecoveryView:
     return RecoveryView(
+        kind=recovery_kind(record),
         generation=record.generation,
         step=record.step,
         reasons=list(record.reasons),

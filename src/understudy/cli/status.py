@@ -133,9 +133,8 @@ def recovery_lines(job: Json) -> list[str]:
     if last is None:
         return [*lines, "last recovery: none yet"]
     total = last["phases"].get("total", 0.0)
-    lines.append(
-        f"last recovery: {total * 1000:.0f} ms, {_ago(last['seconds_ago'])} ago, resumed at step {last['step']}"
-    )
+    what = "last move: a pause of" if last["kind"] == "move" else "last recovery:"
+    lines.append(f"{what} {total * 1000:.0f} ms, {_ago(last['seconds_ago'])} ago, resumed at step {last['step']}")
     lines += [f"  {reason}" for reason in last["reasons"]]
     lines += [f"  rank {rank}: {old or 'nobody'} -> {new}" for rank, old, new in last["swaps"]]
     phases = [f"{name} {last['phases'][name] * 1000:.0f}" for name in _PHASES if name in last["phases"]]
