@@ -3,7 +3,7 @@
 from collections import Counter as PlainCounter
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -26,6 +26,7 @@ class Metrics:
     """One registry per server, so that several jobs can live in one process (tests do)."""
 
     def __init__(self, door: JobDoor) -> None:
+        disable_created_metrics()  # a second series for each counter, which nobody asks for
         self.refusals: PlainCounter[str] = PlainCounter()  # the same as below, as plain numbers
         self._registry = CollectorRegistry()
         self._registry.register(_Gauges(door))
