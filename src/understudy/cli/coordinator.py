@@ -11,7 +11,8 @@ import resource
 import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -115,14 +116,13 @@ async def _run(
     args.run_dir.joinpath("ledger").mkdir(parents=True, exist_ok=True)
     keeper = make_keeper(args.store, args.job)
     service = Service(args.job, token)
-    feed = http_flags.make_feed(api)
     try:
         port = await service.open(args.listen, certificates)
         name = args.advertise or f"{args.listen.rpartition(':')[0]}:{port}"
         _say(f"listening on {name} for job {args.job}; standing by")
-        async with _http(args, certificates, api, feed, service):
+        async with _http(args, certificates, api, service) as http:
             while True:
-                code = await _stand(args, name, keeper, service, feed)
+                code = await _stand(args, name, keeper, service, http)
                 if code is not None:
                     return code
     finally:
@@ -130,33 +130,43 @@ async def _run(
         await keeper.close()
 
 
+@dataclass(frozen=True)
+class Http:
+    """What a leadership needs to know of the API. `on_lead`: the folder of the run, which coordinators may share, names
+    the one that leads."""
+
+    feed: "Feed | None" = None
+    on_lead: Callable[[], None] = lambda: None
+
+
 @contextlib.asynccontextmanager
 async def _http(
     args: argparse.Namespace,
     certificates: Certificates | None,
     api: "ApiRequest | None",
-    feed: "Feed | None",
     service: Service,
-) -> AsyncIterator[None]:
+) -> AsyncIterator[Http]:
     """The API, or the two pages that there are without its packages, or nothing."""
+    feed = http_flags.make_feed(api)
     if api is not None and feed is not None:
         from understudy.api.job import ManyHosts
         from understudy.api.opening import serving
+        from understudy.api.server import write_address
 
         door = ManyHosts(service, clock=SystemClock(), feed=feed)
         pages = {"/status": lambda refused: status(service, refused)}
         async with serving(api, door, args.run_dir, _say, pages=pages) as server:
             _say(f"HTTP API, health and status on port {server.port}")
-            yield
+            yield Http(feed, lambda: write_address(args.run_dir, server.url))
     elif args.http is not None:
         old = _pages(service)
         _say(f"health and status on port {await old.open(args.http, certificates)}")
         try:
-            yield
+            yield Http()
         finally:
             await old.close()
     else:
-        yield
+        yield Http()
 
 
 def _pages(service: Service) -> HealthServer:
@@ -166,9 +176,7 @@ def _pages(service: Service) -> HealthServer:
     return server
 
 
-async def _stand(
-    args: argparse.Namespace, name: str, keeper: Keeper, service: Service, feed: "Feed | None"
-) -> int | None:
+async def _stand(args: argparse.Namespace, name: str, keeper: Keeper, service: Service, http: Http) -> int | None:
     """Wait until this one leads, and lead until the end of the job (its exit code) or of the term (None)."""
     watching = asyncio.create_task(_watch_leader(keeper, service))
     try:
@@ -176,9 +184,10 @@ async def _stand(
     finally:
         watching.cancel()
     with JsonLines(args.run_dir / "ledger" / "decisions.jsonl") as ledger:
-        journals = (Decisions(ledger), *(() if feed is None else (feed,)))
+        journals = (Decisions(ledger), *(() if http.feed is None else (http.feed,)))
         leader = Leader(term, keeper=keeper, clock=SystemClock(), journals=journals)
         _say(f"leading, term {term}")
+        http.on_lead()
         await leader.begin()
         service.leader, service.leads = leader, name
         try:
