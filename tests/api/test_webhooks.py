@@ -159,6 +159,18 @@ def test_too_many_actions_are_put_off(tmp_path: Path) -> None:
     assert len(stage.machine.asked) == 4
 
 
+def test_a_storm_does_not_fill_the_audit(tmp_path: Path) -> None:
+    stage = staged(tmp_path, Limits(note=Rate(3, 1)))
+    storm = [alert("Other", fingerprint=f"f{number}") for number in range(20)]
+
+    async def story(client: Client) -> None:
+        client.token = MONITOR
+        assert outcomes(await client.post(PAGE, post(*storm))) == ["noted"] * 20
+
+    play(stage, story)
+    assert len(stage.audit()) == 3
+
+
 def test_when_nothing_more_can_be_remembered_nothing_more_acts(tmp_path: Path) -> None:
     stage = staged(tmp_path, Limits(alerts=1))
 

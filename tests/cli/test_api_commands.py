@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from understudy.api.server import ApiServer
 from understudy.cli import status
 from understudy.cli.main import main
 from understudy.faults import api_job
 from understudy.faults.api_job import ACTOR, READER, ApiJob
+from understudy.wire.certificates import Certificates, make_set
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -143,3 +145,20 @@ def test_a_large_world_shows_only_what_is_not_as_it_should_be() -> None:
     ]
     lines = status.member_lines(members, {"world_size": 100})
     assert [line.split()[0] for line in lines[2:4]] == ["3", "99"] and "vacant" in lines[3]
+
+
+def test_over_tls_both_sides_prove_who_they_are(
+    job: ApiJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_set(tmp_path / "ours", ["boss", "guest"])
+    make_set(tmp_path / "others", ["guest"])
+    server = ApiServer(job.api.app, print)
+    job.in_loop(server.open("127.0.0.1:0", Certificates.read(tmp_path / "ours" / "boss")))
+    try:
+        assert main(["status", "--api", server.url, "--certs", str(tmp_path / "ours" / "guest")]) == 0
+        assert main(["status", "--api", server.url, "--certs", str(tmp_path / "others" / "guest")]) == 4
+        assert "of the same authority" in capsys.readouterr().err
+        assert main(["status", "--api", server.url]) == 2
+        assert "--certs" in capsys.readouterr().err
+    finally:
+        job.in_loop(server.close())

@@ -23,6 +23,7 @@ from understudy.foundation.clock import Clock
 from understudy.protocol.job import JobMachine
 from understudy.protocol.requests import Request
 
+_LONGEST_LABEL = 200  # letters of a label's value in the audit
 _SHORTEST_MEMORY = 3600.0  # seconds for which an alert that acted is remembered
 
 
@@ -167,14 +168,16 @@ class Desk:
         return _said(alert, action, "accepted", thought.why)
 
     def _note(self, caller: Caller, alert: Alert, action: str, outcome: str, why: str) -> None:
-        """Monitors say the same again and again; it is written down once."""
+        """Monitors say the same again and again; it is written down once. A storm of alerts must not fill the disk: what
+        is not written down is still answered and counted."""
         now = self._clock.now()
-        if self._noted.get(alert.key, now) != outcome:
+        if self._noted.get(alert.key, now) != outcome and not self.buckets.take(caller.name, Bucket.NOTE, now):
             self._noted.put(alert.key, outcome, now)
             self._write(caller, alert, action, outcome, why)
 
     def _write(self, caller: Caller, alert: Alert, action: str, outcome: str, why: str) -> None:
-        asked = {"alert": alert.name, "source": alert.source, "labels": dict(alert.labels), "started": alert.started}
+        labels = {name: value[:_LONGEST_LABEL] for name, value in alert.labels.items()}
+        asked = {"alert": alert.name[:256], "source": alert.source, "labels": labels, "started": alert.started}
         self._audit.write(
             self._door, who=caller.name, action=action, outcome=outcome, reason=why, asked=asked, key=alert.key
         )

@@ -24,6 +24,7 @@ class Bucket(enum.Enum):
     READ = "read"
     ACT = "act"  # also what an alert asks for
     WEBHOOK = "webhook"
+    NOTE = "note"  # alerts that are only written down
     STRANGER = "stranger"  # tokens that are not known
 
 
@@ -34,6 +35,7 @@ class Limits:
     read: Rate = Rate(100, 50)
     act: Rate = Rate(10, 0.5)
     webhook: Rate = Rate(60, 10)
+    note: Rate = Rate(200, 2)
     stranger: Rate = Rate(50, 10)
     largest_body: int = 256 * 1024  # bytes
     body_seconds: float = 10.0  # for a caller to send its body
@@ -44,7 +46,7 @@ class Limits:
     alerts: int = 10_000  # that have acted or were recorded, and must not again
 
     def rate(self, bucket: Bucket) -> Rate:
-        rates = {Bucket.READ: self.read, Bucket.ACT: self.act, Bucket.WEBHOOK: self.webhook}
+        rates = {Bucket.READ: self.read, Bucket.ACT: self.act, Bucket.WEBHOOK: self.webhook, Bucket.NOTE: self.note}
         return rates.get(bucket, self.stranger)
 
 
