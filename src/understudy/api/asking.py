@@ -168,8 +168,8 @@ class Desk:
         return _said(alert, action, "accepted", thought.why)
 
     def _note(self, caller: Caller, alert: Alert, action: str, outcome: str, why: str) -> None:
-        """Monitors say the same again and again; it is written down once. A storm of alerts must not fill the disk: what
-        is not written down is still answered and counted."""
+        """Monitors say the same again and again; it is written down once. A storm of alerts must not fill the disk:
+        what is not written down is still answered and counted."""
         now = self._clock.now()
         if self._noted.get(alert.key, now) != outcome and not self.buckets.take(caller.name, Bucket.NOTE, now):
             self._noted.put(alert.key, outcome, now)
