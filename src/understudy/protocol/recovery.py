@@ -269,7 +269,7 @@ class Recovery:
     def on_position(self, event: ev.PositionReported, member: Member) -> list[Command]:
         if event.generation != self.generation or self.stage is not Stage.STOPPING or member.rank is None:
             return []
-        if member.standing is Standing.JOINING or self.roster.understudies.get(member.rank) == member.id:
+        if member.standing is Standing.JOINING or self.roster.is_understudy(member):
             return []  # its rehearsal is not over, or the rank is another one's; what it says counts later
         position = event.position
         if not member.founder:
@@ -286,7 +286,7 @@ class Recovery:
         assert member.rank is not None
         member.standing = Standing.PREPARED
         self._learn(member.rank, event.twin_key, event.holdings)
-        if self.roster.understudies.get(member.rank) == member.id:
+        if self.roster.is_understudy(member):
             return []  # the rank is another one's still
         self.joining.discard(member.id)
         self.positions[member.rank] = Position(holds=None)
