@@ -315,5 +315,6 @@ class Supervisor:
             host=self._plan.host,
             store_port=self._store.port,
             digest_every=self._plan.digest_every,
+            compare_every=self._plan.compare_every,
         )
         return worker_environment(self._plan.environment, settings, rank, self._plan.world_size)

@@ -117,6 +117,7 @@ def _add_own_flags(parser: argparse.ArgumentParser) -> None:
     _flag(group, "--no-nursery", action="store_true", help="start every spare from nothing, instead of forking it")
     _flag(group, "--run-dir", default=None, help="folder of this run (default ./understudy-runs/<time>-<pid>)")
     _flag(group, "--digest-every", type=int, default=0, help="take digests every so many steps (default 0: never)")
+    _flag(group, "--compare-twins", type=int, default=0, help="twins compare states every so many steps (0: never)")
     _flag(group, "--max-replacements", type=int, default=default.max_replacements, help="processes started later")
     _flag(group, "--max-deaths-per-step", type=int, default=default.max_deaths_per_step, help="losses of one rank")
     _flag(group, "--hang-floor", type=float, default=default.stall_floor, help="shortest deadline of a step, seconds")
@@ -159,6 +160,7 @@ def read_request(args: argparse.Namespace, environment: Mapping[str, str], run_d
             store_command=STORE_COMMAND,
             nursery_command=_nursery_command(args, command),
             digest_every=_at_least("--digest-every", args.digest_every, 0),
+            compare_every=_at_least("--compare-twins", args.compare_twins, 0),
             grace=5.0 if args.shutdown_timeout is None else float(args.shutdown_timeout),
             look_every=min(_LOOKS_AT_MOST_EVERY, args.hang_floor / _LOOKS_PER_DEADLINE),
         ),

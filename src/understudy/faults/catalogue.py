@@ -13,6 +13,7 @@ class Kind(enum.StrEnum):
     SPIN = "spin"  # a Python loop that never ends
     HOLD_GIL = "hold-gil"  # a native call that never returns and keeps the interpreter lock
     ERROR = "error"  # the script raises
+    FLIP = "flip"  # one bit of its first weight changes; nothing else happens
     DELAY = "delay"  # it sleeps for a moment, so that others are ahead of it
 
 

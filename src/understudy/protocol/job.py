@@ -19,12 +19,14 @@ and a verdict), which are linear.
 
 from understudy.foundation.ids import Generation, MemberId, Rank
 from understudy.protocol import events as ev
+from understudy.protocol.agreement import Agreement, Finding
 from understudy.protocol.attendance import host_heard, host_joined, hosts_lost
 from understudy.protocol.blame import Blame
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import (
     Command,
     DecisionKind,
+    KeepAgreed,
     KillMember,
     Outcome,
     RecordDecision,
@@ -53,6 +55,7 @@ class JobMachine:
         self.recovery = Recovery(policy, self.roster, self.hosts)
         self.pool = SparePool(policy, self.roster, self.hosts)
         self.migration = Migration(policy, self.roster, self.recovery, self.pool)
+        self.agreement = Agreement()
         self.blame = Blame(policy.max_deaths_per_step)
         self.finished: set[MemberId] = set()
         self.left: set[Rank] = set()
@@ -74,6 +77,7 @@ class JobMachine:
         twin.recovery = self.recovery.copy(twin.roster, twin.hosts)
         twin.pool = self.pool.copy(twin.roster, twin.hosts)
         twin.migration = self.migration.copy(twin.roster, twin.recovery, twin.pool)
+        twin.agreement = self.agreement.copy()
         twin.blame = self.blame.copy()
         twin.finished, twin.left, twin.released = set(self.finished), set(self.left), self.released
         twin.stopped, twin.refill_at = self.stopped, self.refill_at
@@ -142,6 +146,8 @@ class JobMachine:
                 return self._on_established(event, member)
             case ev.MemberLost():
                 return self.on_lost(event.at, member, event.cause)
+            case ev.DigestTold():
+                return self._on_digest(event, member)
             case ev.PositionReported():
                 return self.after(event.at, self.recovery.on_position(event, member))
             case ev.MemberPrepared():
@@ -249,6 +255,7 @@ class JobMachine:
         self.finished.clear()
         self.refill_at = None
         self.migration.interrupted()
+        self.agreement.interrupted()
         self.migration.settled(self.recovery.vacancies())
         self.recovery.promote_understudies()
         if self.left:
@@ -379,7 +386,38 @@ class JobMachine:
         if commands:
             self.finished.clear()
             self.refill_at = None
+            self.agreement.interrupted()
         return self.after(event.at, commands)
+
+    # -- twins that differ --------------------------------------------------------------------------------------------
+
+    def _on_digest(self, event: ev.DigestTold, member: Member) -> list[Command]:
+        current = event.generation == self.generation and self.stage is Stage.TRAINING and not self.released
+        if not current or member.rank is None or self.roster.holders.get(member.rank) != member.id:
+            return []
+        known = self.recovery.twin_keys
+        finding = self.agreement.take(member.rank, event.step, event.digest, self.policy.world_size, known)
+        if finding is None:
+            return []
+        if finding.agreed:
+            everybody = tuple(holder.id for holder in self.roster.seated())
+            return [KeepAgreed(generation=self.generation, members=everybody, step=finding.step)]
+        return self._on_disagreement(event.at, finding)
+
+    def _on_disagreement(self, at: float, finding: Finding) -> list[Command]:
+        agreed = self.agreement.agreed
+        since = "no state was agreed on before" if agreed is None else f"all agreed before step {agreed}"
+        reason = f"{finding}; {since}"
+        if finding.torn and self.agreement.torn_at == finding.step:
+            return self.stop(at, Outcome.FAILED, f"{reason}; to compute it again did not help", 1)
+        self.agreement.torn_at = finding.step if finding.torn else None
+        self.recovery.rewind = agreed is not None
+        noted: list[Command] = [self.decision(at, DecisionKind.CORRUPT, reason), self.recovery.record()]
+        if not finding.odd:
+            return noted + self.open(at, reason, DecisionKind.ALARM)
+        ended = [self.roster.holder(rank).id for rank in finding.odd]
+        self.recovery.killed.update(ended)
+        return noted + [KillMember(member=member, reason=reason) for member in ended]
 
     # -- end ----------------------------------------------------------------------------------------------------------
 
@@ -389,8 +427,8 @@ class JobMachine:
         if event.generation != self.generation or self.stage is Stage.STOPPING:
             return []
         self.finished.add(member.id)
-        if len(self.finished) < self.policy.world_size:
-            return []
+        if len(self.finished) < self.policy.world_size or self.recovery.killed:
+            return []  # somebody is being ended: its rank has to be manned once more
         self.released = True
         members = tuple(member.id for member in self.roster.seated())
         return [

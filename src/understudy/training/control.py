@@ -42,6 +42,7 @@ class ControlLine:
         self.at_boundary = False  # the newest generation was opened with one, and we came to it
         self._begun = -1  # the newest step that the main thread has begun
         self.plan: messages.Resume | None = None
+        self.agreed: int | None = None  # the newest state that all twins had in common
         self.released = False
         self.wanted_memory = 0  # bytes that an idle spare is asked to keep ready
         self.send(messages.Hello(member=member, token=token, pid=os.getpid()))
@@ -169,6 +170,8 @@ class ControlLine:
                 case messages.Resume():
                     self.plan = message
                     answer = self._repeat(messages.Resumed, message.generation)
+                case messages.Agreed():
+                    self.agreed = message.step
                 case messages.Release():
                     self.released = True
                 case messages.KeepWarm():

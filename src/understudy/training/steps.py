@@ -174,6 +174,7 @@ class ProtectedStep(Step):
         member.buffers.learn()
         member.holds = StepNumber(self.number + 1)
         member.ledger.committed(member.protected, member.generation, self.number, self.attempt)
+        member.compare_with_twins()
         member.show(Place.BETWEEN_STEPS)
 
     def _all_applied(self) -> bool:

@@ -150,6 +150,7 @@ _EVENTS: dict[str, type[ev.Event]] = {
         ev.ProgressStalled,
         ev.PaceLearnt,
         ev.StepTold,
+        ev.DigestTold,
         ev.PositionReported,
         ev.MemberPrepared,
         ev.MemberResumed,
