@@ -11,8 +11,11 @@ import resource
 import secrets
 import signal
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from understudy.cli import http_flags
 from understudy.coordinator.etcd import EtcdKeeper
 from understudy.coordinator.health import HealthServer, Page
 from understudy.coordinator.keeping import Keeper, MemoryKeeper
@@ -24,6 +27,10 @@ from understudy.foundation.clock import SystemClock
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.ledger.writing import JsonLines
 from understudy.wire.certificates import Certificates
+
+if TYPE_CHECKING:
+    from understudy.api.feed import Feed
+    from understudy.api.opening import ApiRequest
 
 _FAREWELL_LIMIT = 15.0  # seconds for agents to hear of the end and to leave
 _ASK_WHO_LEADS_EVERY = 1.0
@@ -38,21 +45,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--job", default="job", help="name of the job; agents must give the same")
     parser.add_argument("--token-file", type=Path, help="file with the job's token (default: $UNDERSTUDY_JOB_TOKEN)")
     parser.add_argument("--certs", type=Path, help="folder with ca.pem, cert.pem, key.pem; needed beyond this host")
-    parser.add_argument("--http", help="where /health and /status are, HOST:PORT (default: nowhere)")
+    parser.add_argument("--http", help=http_flags.HTTP)
+    parser.add_argument("--http-tokens", type=Path, help=http_flags.TOKENS)
+    parser.add_argument("--alert-rules", type=Path, help=http_flags.RULES)
     parser.add_argument("--run-dir", type=Path, required=True, help="folder of the run, for the ledger of decisions")
 
 
 def main(args: argparse.Namespace) -> int:
     certificates = None if args.certs is None else Certificates.read(args.certs)
     token = read_token(args.token_file)
+    api = _read_api_request(args, certificates)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one open file per host; the usual limit is 1,024
     try:
-        return asyncio.run(_run(args, token, certificates))
+        return asyncio.run(_run(args, token, certificates, api))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except asyncio.CancelledError:
         return 128 + signal.SIGTERM
+
+
+def _read_api_request(args: argparse.Namespace, certificates: Certificates | None) -> "ApiRequest | None":
+    """The two old pages need no further package; whoever asks for more is told which one."""
+    if args.http is not None and args.http_tokens is None and args.alert_rules is None and not http_flags.installed():
+        return None
+    return http_flags.read_api_request(args, certificates)
 
 
 def read_token(file: Path | None) -> str:
@@ -89,28 +106,57 @@ class Decisions:
             _say(f"recovered in {record.phases.get('total', 0.0):.3f} s, at step {record.step}")
 
 
-async def _run(args: argparse.Namespace, token: str, certificates: Certificates | None) -> int:
+async def _run(
+    args: argparse.Namespace, token: str, certificates: Certificates | None, api: "ApiRequest | None"
+) -> int:
     own = asyncio.current_task()
     assert own is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, own.cancel)  # gives up the lead on its way out
     args.run_dir.joinpath("ledger").mkdir(parents=True, exist_ok=True)
     keeper = make_keeper(args.store, args.job)
     service = Service(args.job, token)
-    pages = _pages(service)
+    feed = http_flags.make_feed(api)
     try:
         port = await service.open(args.listen, certificates)
         name = args.advertise or f"{args.listen.rpartition(':')[0]}:{port}"
         _say(f"listening on {name} for job {args.job}; standing by")
-        if args.http is not None:
-            _say(f"health and status on port {await pages.open(args.http, certificates)}")
-        while True:
-            code = await _stand(args, name, keeper, service)
-            if code is not None:
-                return code
+        async with _http(args, certificates, api, feed, service):
+            while True:
+                code = await _stand(args, name, keeper, service, feed)
+                if code is not None:
+                    return code
     finally:
-        await pages.close()
         await service.close()
         await keeper.close()
+
+
+@contextlib.asynccontextmanager
+async def _http(
+    args: argparse.Namespace,
+    certificates: Certificates | None,
+    api: "ApiRequest | None",
+    feed: "Feed | None",
+    service: Service,
+) -> AsyncIterator[None]:
+    """The API, or the two pages that there are without its packages, or nothing."""
+    if api is not None and feed is not None:
+        from understudy.api.job import ManyHosts
+        from understudy.api.opening import serving
+
+        door = ManyHosts(service, clock=SystemClock(), feed=feed)
+        pages = {"/status": lambda refused: status(service, refused)}
+        async with serving(api, door, args.run_dir, _say, pages=pages) as server:
+            _say(f"HTTP API, health and status on port {server.port}")
+            yield
+    elif args.http is not None:
+        old = _pages(service)
+        _say(f"health and status on port {await old.open(args.http, certificates)}")
+        try:
+            yield
+        finally:
+            await old.close()
+    else:
+        yield
 
 
 def _pages(service: Service) -> HealthServer:
@@ -120,7 +166,9 @@ def _pages(service: Service) -> HealthServer:
     return server
 
 
-async def _stand(args: argparse.Namespace, name: str, keeper: Keeper, service: Service) -> int | None:
+async def _stand(
+    args: argparse.Namespace, name: str, keeper: Keeper, service: Service, feed: "Feed | None"
+) -> int | None:
     """Wait until this one leads, and lead until the end of the job (its exit code) or of the term (None)."""
     watching = asyncio.create_task(_watch_leader(keeper, service))
     try:
@@ -128,7 +176,8 @@ async def _stand(args: argparse.Namespace, name: str, keeper: Keeper, service: S
     finally:
         watching.cancel()
     with JsonLines(args.run_dir / "ledger" / "decisions.jsonl") as ledger:
-        leader = Leader(term, keeper=keeper, clock=SystemClock(), journals=(Decisions(ledger),))
+        journals = (Decisions(ledger), *(() if feed is None else (feed,)))
+        leader = Leader(term, keeper=keeper, clock=SystemClock(), journals=journals)
         _say(f"leading, term {term}")
         await leader.begin()
         service.leader, service.leads = leader, name

@@ -9,15 +9,19 @@ import datetime
 import os
 import platform
 import signal
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from understudy.agent.supervisor import Supervisor
 from understudy.cli import run_flags
+from understudy.cli.http_flags import make_feed, read_api_request
 from understudy.cli.run_on_host import run_on_host
 from understudy.cli.terminal import Terminal, View, make_terminal
 from understudy.coordinator.coordinator import Coordinator
@@ -25,10 +29,17 @@ from understudy.detection.progress import Place
 from understudy.detection.stall import StallWatch
 from understudy.errors import SettingsError
 from understudy.foundation.clock import SystemClock
+from understudy.foundation.ids import MemberId
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, RunInfo
 from understudy.ledger.writing import JsonLines
 from understudy.protocol.commands import StopJob
+from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
+from understudy.wire.certificates import Certificates
+
+if TYPE_CHECKING:
+    from understudy.api.feed import Feed
+    from understudy.api.opening import ApiRequest
 
 add_arguments = run_flags.add_arguments
 
@@ -37,33 +48,72 @@ def main(args: argparse.Namespace) -> int:
     run_dir = _run_dir(args.run_dir, shared=bool(args.coordinator))
     live = sys.stderr.isatty() and not args.plain
     request = run_flags.read_request(args, dict(os.environ), run_dir, live)
+    api = read_api_request(args, None if args.certs is None else Certificates.read(args.certs))
     _write_run_info(run_dir, request)
     terminal = make_terminal(live, run_dir)
     try:
         if args.coordinator:
             return asyncio.run(run_on_host(args, request, terminal)).exit_code
-        return asyncio.run(_run(request, terminal)).exit_code
+        return asyncio.run(_run(request, terminal, api)).exit_code
     except KeyboardInterrupt:  # before the first process was started
         return 128 + signal.SIGINT
 
 
-async def _run(request: run_flags.RunRequest, terminal: Terminal) -> StopJob:
+async def _run(request: run_flags.RunRequest, terminal: Terminal, api: "ApiRequest | None") -> StopJob:
     clock = SystemClock()
     watch = StallWatch(request.policy, outside_floor=request.outside_floor)
     supervisor = Supervisor(request.plan, clock=clock, watch=watch, console=terminal.output, say=terminal.say)
     with JsonLines(request.plan.run_dir / "ledger" / "decisions.jsonl") as ledger:
-        journals = (Decisions(ledger, terminal.say), terminal)
+        feed = make_feed(api)
+        journals = (Decisions(ledger, terminal.say), terminal, *(() if feed is None else (feed,)))
         coordinator = Coordinator(JobMachine(request.policy), port=supervisor, clock=clock, journals=journals)
         _handle_signals(request.signals, coordinator, supervisor)
         terminal.begin(request.plan.command, request.policy.world_size, request.policy.spares, request.remarks)
         showing = asyncio.create_task(terminal.keep_showing(lambda: _view(coordinator, supervisor)))
         try:
-            stop = await supervisor.run(coordinator)
+            async with _serving(api, feed, coordinator, supervisor, request, terminal):
+                stop = await supervisor.run(coordinator)
         finally:
             showing.cancel()
             terminal.close()
         terminal.end(stop)
         return stop
+
+
+@asynccontextmanager
+async def _serving(
+    api: "ApiRequest | None",
+    feed: "Feed | None",
+    coordinator: Coordinator,
+    supervisor: Supervisor,
+    request: run_flags.RunRequest,
+    terminal: Terminal,
+) -> AsyncIterator[None]:
+    """The HTTP API beside the job, if it was asked for."""
+    if api is None or feed is None:
+        yield
+        return
+    from understudy.api.job import OneHost
+    from understudy.api.opening import serving
+
+    run_dir = request.plan.run_dir
+    door = OneHost(
+        run_dir.name,
+        coordinator,
+        clock=SystemClock(),
+        feed=feed,
+        tell=supervisor._tell,  # as its own events, so that its timer is set again and a failure ends the job orderly
+        steps=lambda: _steps(supervisor),
+    )
+    names = {THIS_HOST: (socket.gethostname(), "localhost", "127.0.0.1")}
+    async with serving(api, door, run_dir, terminal.say, aliases=names) as server:
+        terminal.say(f"HTTP API on {server.url} (see `understudy status {run_dir}`)")
+        yield
+
+
+def _steps(supervisor: Supervisor) -> Mapping[MemberId, int]:
+    found = {member: worker.step() for member, worker in supervisor.workers.items() if worker.rank is not None}
+    return {member: step for member, step in found.items() if step is not None}
 
 
 class Decisions:

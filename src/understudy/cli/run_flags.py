@@ -16,6 +16,7 @@ from pathlib import Path
 
 from understudy.agent.logs import LogPlan, parse_std
 from understudy.agent.plan import LaunchPlan
+from understudy.cli import http_flags
 from understudy.errors import SettingsError
 from understudy.protocol.policy import Policy
 
@@ -133,6 +134,9 @@ def _add_own_flags(parser: argparse.ArgumentParser) -> None:
     _flag(group, "--certs", type=Path, default=None, help="folder with ca.pem, cert.pem and key.pem")
     _flag(group, "--host-patience", type=float, default=default.host_patience, help="seconds until a host is lost")
     _flag(group, "--suspicion", type=float, default=default.suspicion, help="seconds without ranks for a lost host")
+    _flag(group, "--http", default=None, help=http_flags.HTTP)
+    _flag(group, "--http-tokens", type=Path, default=None, help=http_flags.TOKENS)
+    _flag(group, "--alert-rules", type=Path, default=None, help=http_flags.RULES)
     _flag(group, "--min-healthy", type=int, default=0, help="ranks that must be well for a request (default 0: half)")
     _flag(group, "--notice", type=float, default=0.0, help="on SIGTERM, seconds in which ranks move to other hosts")
     _flag(group, "--plain", action="store_true", help="no live line on the terminal")
@@ -180,6 +184,8 @@ def _refuse_what_is_not_supported(args: argparse.Namespace) -> None:
         )
     if args.master_addr not in ("127.0.0.1", "localhost", "::1"):
         raise SettingsError(f"--master-addr {args.master_addr}: hosts meet at the --coordinator; leave it out")
+    if args.coordinator and args.http is not None:
+        raise SettingsError("--http: on many hosts the coordinator has it (`understudy coordinator --http`)")
     if args.print_completion is not None:
         raise SettingsError("--print-completion is not supported")
     for name, (default, instead) in _REFUSED.items():

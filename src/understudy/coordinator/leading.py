@@ -22,7 +22,7 @@ from understudy.protocol import events as ev
 from understudy.protocol.commands import StopJob
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
-from understudy.protocol.requests import DrainHost
+from understudy.protocol.requests import DrainHost, Request
 from understudy.protocol.takeover import facts_of, take_over
 from understudy.wire import cluster as wire
 
@@ -222,7 +222,11 @@ class Leader:
         if self.lines.home_of(member) not in (None, host):
             raise WireError(f"host {host} speaks for {member}, which lives elsewhere", kind="not its own")
 
-    # -- time ---------------------------------------------------------------------------------------------------------
+    # -- requests, time -----------------------------------------------------------------------------------------------
+
+    def request(self, request: Request) -> None:
+        """What somebody who is no host asks for. The machine decides whether it is done."""
+        self._tell(request)
 
     def _tell(self, event: ev.Event) -> None:
         if self.coordinator is None or not self.leading() or self.over.is_set():

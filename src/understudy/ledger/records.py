@@ -84,3 +84,22 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     digest_every: int
     started: str  # ISO 8601
     versions: dict[str, str]
+
+
+class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="audit"):
+    """Somebody outside asked for something (`ledger/audit.jsonl`).
+
+    `who`: the name of its token. `action`: what it asked for, `asked`: the same in full. `outcome`: accepted, refused,
+    noted, or what would have been. `key`: the idempotency key, or what the alert is known by.
+    """
+
+    at: float
+    time: str  # ISO 8601, by the wall clock
+    who: str
+    action: str
+    outcome: str
+    reason: str
+    asked: dict[str, object]
+    generation: int | None = None
+    key: str = ""
+    dry_run: bool = False

@@ -1,0 +1,223 @@
+"""Asks the job for what a person or an alert wants: the guard of the machine first, then the request, then the audit.
+
+There is no await between looking and asking. So two requests that come at the same time are handled one after the
+other, and neither a key nor an alert can act twice.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from understudy.api import views
+from understudy.api.alerts import Alert, Moment, consider
+from understudy.api.audit import Audit
+from understudy.api.job import JobDoor, NotLeading
+from understudy.api.limits import Bucket, Buckets, Limits, Memory
+from understudy.api.metrics import Metrics
+from understudy.api.models import ActionAnswer, AlertAnswer, Refusal
+from understudy.api.registry import Registry
+from understudy.api.rules import Rules
+from understudy.api.tokens import Caller
+from understudy.foundation.clock import Clock
+from understudy.protocol.job import JobMachine
+from understudy.protocol.requests import Request
+
+_SHORTEST_MEMORY = 3600.0  # seconds for which an alert that acted is remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """With its HTTP status."""
+
+    status: int
+    content: ActionAnswer | Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """One action as it came: `body` in bytes, for comparing it with a second one under the same key."""
+
+    action: str
+    body: bytes
+    asked: Mapping[str, object]
+    dry_run: bool
+    key: str = ""
+
+
+class WallClock(Protocol):
+    def __call__(self) -> float: ...
+
+
+class Desk:
+    """Everything that changes something passes here."""
+
+    def __init__(
+        self,
+        door: JobDoor,
+        *,
+        audit: Audit,
+        metrics: Metrics,
+        rules: Rules,
+        registry: Registry,
+        limits: Limits,
+        clock: Clock,
+        wall: WallClock,
+    ) -> None:
+        self.buckets = Buckets(limits)
+        self._door, self._audit, self._metrics = door, audit, metrics
+        self._rules, self._registry = rules, registry
+        self._clock, self.wall = clock, wall
+        self._keys: Memory[tuple[str, str], tuple[bytes, Answer]] = Memory(limits.keys, limits.key_seconds)
+        remembered = max(_SHORTEST_MEMORY, 2 * rules.max_age)
+        self._acted: Memory[str, bool] = Memory(limits.alerts, remembered)
+        self._noted: Memory[str, str] = Memory(limits.alerts, remembered)
+
+    # -- actions ------------------------------------------------------------------------------------------------------
+
+    def act(self, caller: Caller, wish: Wish, request: Request) -> Answer:
+        """Raises `NotLeading`."""
+        now = self._clock.now()
+        digest = hashlib.sha256(f"{wish.action}\n".encode() + wish.body).digest()
+        if wish.key:
+            known = self._keys.get((caller.name, wish.key), now)
+            if known is not None and known[0] != digest:
+                self._metrics.action(wish.action, "key used twice")
+                return Answer(409, _KEY_USED)
+            if known is not None:
+                self._metrics.action(wish.action, "repeated")
+                return known[1]
+        answer = self._decide(caller, wish, request)
+        if wish.key:
+            self._keys.put((caller.name, wish.key), (digest, answer), now)
+        return answer
+
+    def _decide(self, caller: Caller, wish: Wish, request: Request) -> Answer:
+        machine = leading(self._door)
+        why_not = machine.refusal(request)
+        before = self._door.feed.newest
+        if why_not is None and not wish.dry_run:
+            self._door.handle(request)
+        outcome = "accepted" if why_not is None else "refused"
+        said = f"would be {outcome}" if wish.dry_run else outcome
+        reason = why_not or request.reason
+        self._metrics.action(wish.action, said)
+        self._audit.write(
+            self._door,
+            who=caller.name,
+            action=wish.action,
+            outcome=said,
+            reason=reason,
+            asked=wish.asked,
+            key=wish.key,
+            dry_run=wish.dry_run,
+        )
+        if why_not is not None and not wish.dry_run:
+            return Answer(409, Refusal(reason=why_not, advice=advice_for(why_not)))
+        return Answer(200, self._told(wish, machine, why_not, before, reason))
+
+    def _told(self, wish: Wish, machine: JobMachine, why_not: str | None, before: int, reason: str) -> ActionAnswer:
+        advice = f"follow it with `understudy events --follow`, or GET /v1/events?after={before}"
+        if wish.dry_run:
+            advice = "leave out the dry run to do it" if why_not is None else advice_for(why_not)
+        return ActionAnswer(
+            action=wish.action,
+            outcome=("would be accepted" if why_not is None else "would be refused") if wish.dry_run else "accepted",
+            dry_run=wish.dry_run,
+            reason=reason,
+            advice=advice,
+            generation=machine.generation,
+            follow=before,
+            decisions=[views.event(numbered) for numbered in self._door.feed.after(before, 50)],
+        )
+
+    # -- alerts -------------------------------------------------------------------------------------------------------
+
+    def hear(self, caller: Caller, alert: Alert) -> AlertAnswer:
+        """What became of one alert. Raises `NotLeading`."""
+        machine = leading(self._door)
+        answer = self._hear(caller, alert, machine)
+        self._metrics.alert(caller.name, answer.outcome)
+        return answer
+
+    def _hear(self, caller: Caller, alert: Alert, machine: JobMachine) -> AlertAnswer:
+        now = self._clock.now()
+        if not alert.firing:
+            return _said(alert, "note", "resolved", "nothing is undone when an alert is resolved")
+        if self._acted.get(alert.key, now):
+            return _said(alert, "note", "duplicate", "this alert has acted already")
+        moment = Moment(machine=self._door.now(), wall=self.wall())
+        thought = consider(alert, self._rules, self._registry, machine, moment)
+        action, request = thought.action.value, thought.request
+        if request is None:
+            self._note(caller, alert, action, "noted", thought.why)
+            return _said(alert, action, "noted", thought.why)
+        why_not = machine.refusal(request)
+        if why_not is None and self._acted.full(now):
+            why_not = "too many alerts have acted lately; this one could not be told from a repetition"
+        if why_not is not None:
+            self._note(caller, alert, action, "refused", why_not)
+            return _said(alert, action, "refused", why_not)
+        wait = self.buckets.take(caller.name, Bucket.ACT, now)
+        if wait:
+            return _said(alert, action, "put off", f"too many actions of {caller.name}; again in {wait:.1f} s")
+        self._acted.put(alert.key, True, now)  # before anything happens, so that nothing can happen twice
+        self._door.handle(request)
+        self._write(caller, alert, action, "accepted", thought.why)
+        return _said(alert, action, "accepted", thought.why)
+
+    def _note(self, caller: Caller, alert: Alert, action: str, outcome: str, why: str) -> None:
+        """Monitors say the same again and again; it is written down once."""
+        now = self._clock.now()
+        if self._noted.get(alert.key, now) != outcome:
+            self._noted.put(alert.key, outcome, now)
+            self._write(caller, alert, action, outcome, why)
+
+    def _write(self, caller: Caller, alert: Alert, action: str, outcome: str, why: str) -> None:
+        asked = {"alert": alert.name, "source": alert.source, "labels": dict(alert.labels), "started": alert.started}
+        self._audit.write(
+            self._door, who=caller.name, action=action, outcome=outcome, reason=why, asked=asked, key=alert.key
+        )
+
+
+def leading(door: JobDoor) -> JobMachine:
+    machine = door.machine()
+    if machine is None:
+        raise NotLeading(door.leads(), door.leader())
+    return machine
+
+
+def _said(alert: Alert, action: str, outcome: str, reason: str) -> AlertAnswer:
+    return AlertAnswer.model_validate(
+        {"alert": alert.name[:256], "action": action, "outcome": outcome, "reason": reason}
+    )
+
+
+_KEY_USED = Refusal(
+    reason="this Idempotency-Key was used with another request",
+    advice="give every new request a key of its own; repeat a request with exactly the same body",
+)
+_ADVICE = (
+    ("--min-healthy", "wait until the ranks that are being replaced are back, then ask again"),
+    (
+        "nobody to take over",
+        "give the job a spare (POST /v1/actions/spares, or a host with --spare-host), then ask again",
+    ),
+    ("no room", "add a host or spares (`understudy run --spare-host`), then ask again"),
+    ("formed again", "wait for the end of the recovery (`understudy status`), then ask again"),
+    ("already", "follow it with `understudy events --follow`"),
+    ("no twin", "use `understudy migrate`: the process hands its own state over before it ends"),
+    ("is held by", "look at `understudy status`; the process that you mean is gone already"),
+    ("there is no host", "`understudy status` names the hosts"),
+    ("there is no rank", "`understudy status` names the ranks"),
+    ("at its end", "`understudy explain RUN_DIR` tells its story"),
+    ("first step", "wait until `understudy status` says training"),
+)
+
+
+def advice_for(refusal: str) -> str:
+    """What a person can do about it."""
+    for sign, advice in _ADVICE:
+        if sign in refusal:
+            return advice
+    return "look at `understudy status`, and ask again when the job is training"

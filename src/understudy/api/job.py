@@ -1,0 +1,141 @@
+"""The door between the API and whoever leads a job: a coordinator in the same process, or one of several.
+
+The API looks through `machine` and asks through `handle`. It never changes what it sees.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from understudy.api.feed import Feed
+from understudy.coordinator.coordinator import Coordinator
+from understudy.coordinator.service import Service
+from understudy.errors import UnderstudyError
+from understudy.foundation.clock import Clock
+from understudy.foundation.ids import MemberId
+from understudy.protocol.events import Event
+from understudy.protocol.job import JobMachine
+from understudy.protocol.requests import Request
+
+
+class NotLeading(UnderstudyError):
+    """This one decides nothing now; `advice` says whom to ask, as far as it knows."""
+
+    def __init__(self, leads: bool, leader: str) -> None:
+        super().__init__("no host has joined the job yet" if leads else "this coordinator does not lead the job")
+        elsewhere = f"ask the one that leads: {leader}" if leader else "ask again when one leads"
+        self.advice = "ask again when its hosts have come" if leads else elsewhere
+
+
+class JobDoor(Protocol):
+    """What the API needs from whoever leads a job."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def feed(self) -> Feed: ...
+
+    def machine(self) -> JobMachine | None:
+        """None: this one does not lead, or no host has come yet."""
+
+    def leads(self) -> bool: ...
+
+    def leader(self) -> str:
+        """Who leads, as people call it; empty: nobody knows."""
+
+    def handle(self, request: Request) -> None:
+        """Raises `NotLeading`."""
+
+    def now(self) -> float:
+        """By the clock of the machine."""
+
+    def steps(self) -> Mapping[MemberId, int]:
+        """The newest step of members, where it is known."""
+
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        """What was refused elsewhere, by where and kind."""
+
+
+class OneHost:
+    """`understudy run`: coordinator and agent live in this process. `tell`: hands an event to the coordinator in the
+    way in which the agent does, so that deadlines are looked at."""
+
+    def __init__(
+        self,
+        name: str,
+        coordinator: Coordinator,
+        *,
+        clock: Clock,
+        feed: Feed,
+        tell: Callable[[Event], None],
+        steps: Callable[[], Mapping[MemberId, int]],
+    ) -> None:
+        self.name, self.feed = name, feed
+        self._coordinator, self._clock, self._tell, self._steps = coordinator, clock, tell, steps
+
+    def machine(self) -> JobMachine | None:
+        return self._coordinator.machine
+
+    def leads(self) -> bool:
+        return True
+
+    def leader(self) -> str:
+        return "this process"
+
+    def handle(self, request: Request) -> None:
+        self._tell(request)
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def steps(self) -> Mapping[MemberId, int]:
+        return self._steps()
+
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        return {}
+
+
+class ManyHosts:
+    """`understudy coordinator`: leads now, or stands by."""
+
+    def __init__(self, service: Service, *, clock: Clock, feed: Feed) -> None:
+        self.feed = feed
+        self._service, self._clock = service, clock
+
+    @property
+    def name(self) -> str:
+        return self._service.job
+
+    def machine(self) -> JobMachine | None:
+        leader = self._service.leader
+        if leader is None or not leader.leading() or leader.coordinator is None:
+            return None
+        return leader.coordinator.machine
+
+    def leads(self) -> bool:
+        leader = self._service.leader
+        return leader is not None and leader.leading()
+
+    def leader(self) -> str:
+        return self._service.leads
+
+    def handle(self, request: Request) -> None:
+        leader = self._service.leader
+        if leader is None or not leader.leading():
+            raise NotLeading(False, self._service.leads)
+        leader.request(request)
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def steps(self) -> Mapping[MemberId, int]:
+        """Steps stay on their hosts; what is known is where the world last resumed."""
+        machine = self.machine()
+        if machine is None or machine.recovery.plan is None:
+            return {}
+        return {member.id: machine.recovery.plan.step for member in machine.roster.seated()}
+
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        leader = self._service.leader
+        dropped = {} if leader is None else dict(leader.lines.dropped)
+        return {"agents": dict(self._service.refused), "dropped": dropped}

@@ -1,0 +1,131 @@
+"""Metrics for Prometheus. Counters are counted as things happen; gauges are read from the job when somebody asks."""
+
+from collections import Counter as PlainCounter
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from understudy.api import views
+from understudy.api.feed import PHASES, Record
+from understudy.api.job import JobDoor
+from understudy.ledger.records import DecisionRecord
+from understudy.protocol.commands import DecisionKind
+from understudy.protocol.job import JobMachine
+from understudy.protocol.roster import Standing
+from understudy.protocol.stages import Stage
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
+_HOST_STATES = ("present", "silent", "suspect", "draining", "lost")
+_SEATED = (Standing.JOINING, Standing.PREPARED, Standing.ACTIVE)
+
+
+class Metrics:
+    """One registry per server, so that several jobs can live in one process (tests do)."""
+
+    def __init__(self, door: JobDoor) -> None:
+        self.refusals: PlainCounter[str] = PlainCounter()  # the same as below, as plain numbers
+        self._registry = CollectorRegistry()
+        self._registry.register(_Gauges(door))
+        self._decisions = self._counter("decisions", "Decisions of the coordinator", "kind")
+        self._recoveries = self._counter(
+            "recoveries", "Finished recoveries; swap: somebody was replaced, move: by plan", "kind"
+        )
+        self._actions = self._counter("actions", "Actions that were asked for over HTTP", "action", "outcome")
+        self._alerts = self._counter("webhook_alerts", "Alerts that were posted by monitors", "source", "outcome")
+        self._refusals = self._counter("http_refusals", "Requests over HTTP that were refused", "reason")
+        self._seconds = Histogram(
+            "recovery_seconds",
+            "Seconds of each phase of a recovery; total: from the first sign of the loss to the resumed world",
+            ("phase",),
+            namespace="understudy",
+            registry=self._registry,
+            buckets=_SECONDS,
+        )
+        for kind in DecisionKind:
+            self._decisions.labels(kind.value)
+        for name in ("swap", "regroup", "move"):
+            self._recoveries.labels(name)
+        door.feed.listen(self._on_record)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, namespace="understudy", registry=self._registry)
+
+    def _on_record(self, record: Record) -> None:
+        if isinstance(record, DecisionRecord):
+            self._decisions.labels(record.kind).inc()
+            return
+        self._recoveries.labels(views.recovery_kind(record)).inc()
+        for phase in PHASES:
+            if phase in record.phases:
+                self._seconds.labels(phase).observe(record.phases[phase])
+
+    def action(self, action: str, outcome: str) -> None:
+        self._actions.labels(action, outcome).inc()
+
+    def alert(self, source: str, outcome: str) -> None:
+        self._alerts.labels(source, outcome).inc()
+
+    def refused(self, reason: str) -> None:
+        self.refusals[reason] += 1
+        self._refusals.labels(reason).inc()
+
+    def value(self, name: str, **labels: str) -> float:
+        """Of one sample; for tests and claims."""
+        return self._registry.get_sample_value(name, labels) or 0.0
+
+    def page(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _Gauges(Collector):
+    def __init__(self, door: JobDoor) -> None:
+        self._door = door
+
+    def describe(self) -> list[Metric]:
+        return []  # the names are known without looking at the job, which may not be there yet
+
+    def collect(self) -> Iterator[Metric]:
+        machine = self._door.machine()
+        yield _gauge("leading", "1 while this process decides for the job", float(self._door.leads()))
+        refused = GaugeMetricFamily(
+            "understudy_agent_messages_refused", "Messages of agents that were refused", labels=("where", "kind")
+        )
+        for where, kinds in self._door.counters().items():
+            for kind, count in kinds.items():
+                refused.add_metric((where, kind), count)
+        yield refused
+        if machine is not None:
+            yield from self._of_job(machine)
+
+    def _of_job(self, machine: JobMachine) -> Iterator[Metric]:
+        roster = machine.roster
+        yield _gauge("generation", "Number of the present membership", machine.generation)
+        yield _gauge("world_size", "Ranks of the job", machine.policy.world_size)
+        step = views.committed_step(self._door, machine)
+        if step is not None:
+            yield _gauge("committed_step", "Step that every rank has reached, as far as it is known", step)
+        standings = [member.standing for member in roster.seated()]
+        counts = {standing.value: standings.count(standing) for standing in _SEATED}
+        counts["vacant"] = machine.policy.world_size - len(standings)
+        yield _by_label("ranks", "Ranks by the standing of their holders", "standing", counts)
+        spares = {"warm": len(roster.parked), "starting": len(roster.starting)}
+        yield _by_label("spares", "Spare processes", "state", spares)
+        stages = {stage.value: int(stage is machine.stage) for stage in Stage}
+        yield _by_label("stage", "1 for the stage in which the job is", "stage", stages)
+        now = self._door.now()
+        states = [views.host_state(host, now) for host in machine.hosts.by_id.values()]
+        yield _by_label("hosts", "Hosts by state", "state", {state: states.count(state) for state in _HOST_STATES})
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"understudy_{name}", text, value=value)
+
+
+def _by_label(name: str, text: str, label: str, counts: dict[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"understudy_{name}", text, labels=(label,))
+    for value, count in counts.items():
+        family.add_metric((value,), count)
+    return family

@@ -1,0 +1,82 @@
+"""Opens the API beside a job, for the commands that run one. What is wrong with its flags is said before it starts."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from understudy.api.app import Page, Settings, make_api
+from understudy.api.audit import Audit
+from understudy.api.job import JobDoor
+from understudy.api.registry import HostEntry
+from understudy.api.rules import Rules, read_rules
+from understudy.api.server import ApiServer, remove_address, write_address
+from understudy.api.tokens import Tokens, read_tokens
+from understudy.foundation.ids import HostId
+from understudy.wire.certificates import Certificates
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiRequest:
+    """What the flags ask for, checked."""
+
+    address: str
+    certificates: Certificates | None
+    tokens: Tokens | None
+    rules: Rules
+
+    @staticmethod
+    def read(
+        address: str, certificates: Certificates | None, tokens_file: Path | None, rules_file: Path | None
+    ) -> "ApiRequest":
+        return ApiRequest(
+            address=address,
+            certificates=certificates,
+            tokens=None if tokens_file is None else read_tokens(tokens_file),
+            rules=Rules() if rules_file is None else read_rules(rules_file),
+        )
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    request: ApiRequest,
+    door: JobDoor,
+    run_dir: Path,
+    say: Callable[[str], None],
+    *,
+    pages: Mapping[str, Page] | None = None,
+    aliases: Mapping[HostId, tuple[str, ...]] | None = None,
+) -> AsyncIterator[ApiServer]:
+    """`aliases`: further names of hosts, which monitors may use."""
+    faults: set[str] = set()
+
+    def on_fault(error: Exception) -> None:
+        if repr(error) not in faults and len(faults) < 20:
+            faults.add(repr(error))
+            say(f"a request over HTTP failed by our own fault, the job goes on: {error!r}")
+
+    settings = Settings(
+        tokens=request.tokens,
+        rules=_with_aliases(request.rules, aliases or {}),
+        pages=pages or {},
+        on_fault=on_fault,
+    )
+    audit = Audit(run_dir / "ledger" / "audit.jsonl", say)
+    server = ApiServer(make_api(door, audit, settings).app, say)
+    await server.open(request.address, request.certificates)
+    write_address(run_dir, server.url)
+    try:
+        yield server
+    finally:
+        door.feed.close()
+        remove_address(run_dir, server.url)
+        await server.close()
+        audit.close()
+
+
+def _with_aliases(rules: Rules, aliases: Mapping[HostId, tuple[str, ...]]) -> Rules:
+    hosts = dict(rules.hosts)
+    for host, names in aliases.items():
+        known = hosts.get(host, HostEntry(name=host))
+        hosts[host] = replace(known, aliases=(*known.aliases, *names))
+    return replace(rules, hosts=hosts)

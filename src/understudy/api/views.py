@@ -1,0 +1,136 @@
+"""From the machine and the feed to what is shown. Reads only, and every page is made at one moment."""
+
+import msgspec
+
+from understudy.api.feed import Numbered
+from understudy.api.job import JobDoor
+from understudy.api.models import EventView, HostView, JobView, MemberView, RecoveryView
+from understudy.foundation.ids import HostId, MemberId
+from understudy.ledger.records import DecisionRecord, RecoveryRecord
+from understudy.protocol.hosts import Host
+from understudy.protocol.job import JobMachine
+from understudy.protocol.roster import Member
+
+
+def job(door: JobDoor) -> JobView:
+    machine = door.machine()
+    recoveries = door.feed.recoveries(200)
+    stopped = None if machine is None else machine.stopped
+    return JobView(
+        job=door.name,
+        leading=door.leads(),
+        leader=door.leader(),
+        generation=None if machine is None else machine.generation,
+        stage=None if machine is None else machine.stage.value,
+        world_size=None if machine is None else machine.policy.world_size,
+        ranks_up=0 if machine is None else sum(member.connected for member in machine.roster.seated()),
+        committed_step=committed_step(door, machine),
+        spares_warm=0 if machine is None else len(machine.roster.parked),
+        spares_starting=0 if machine is None else len(machine.roster.starting),
+        predicted_recovery_seconds=door.feed.predicted_recovery(),
+        recoveries=len(recoveries),
+        last_recovery=recovery(recoveries[-1], door.now()) if recoveries else None,
+        newest_event=door.feed.newest,
+        outcome=None if stopped is None else stopped.outcome.value,
+        reason=None if stopped is None else stopped.reason,
+    )
+
+
+def committed_step(door: JobDoor, machine: JobMachine | None) -> int | None:
+    """What every rank has reached, as far as it is known."""
+    steps = door.steps()
+    known = [] if machine is None else [steps[id_] for id_ in machine.roster.holders.values() if id_ in steps]
+    return min(known, default=None)
+
+
+def members(door: JobDoor, machine: JobMachine) -> list[MemberView]:
+    steps = door.steps()
+    return [_member(member, steps.get(member.id)) for member in machine.roster.seated()]
+
+
+def spares(machine: JobMachine) -> list[MemberView]:
+    roster = machine.roster
+    waiting: list[MemberId] = [*roster.parked, *roster.starting, *roster.understudies.values()]
+    return [_member(roster.members[id_], None) for id_ in waiting]
+
+
+def _member(member: Member, step: int | None) -> MemberView:
+    return MemberView(
+        member=member.id,
+        host=member.host,
+        standing=member.standing.value,
+        rank=member.rank,
+        slot=None if member.rank is None else member.slot,
+        step=step,
+        connected=member.connected,
+    )
+
+
+def hosts(machine: JobMachine, now: float) -> list[HostView]:
+    ranks: dict[HostId, list[int]] = {}
+    for member in machine.roster.seated():
+        if member.rank is not None:
+            ranks.setdefault(member.host, []).append(member.rank)
+    warm = [machine.roster.members[id_].host for id_ in machine.roster.parked]
+    starting = [machine.roster.members[id_].host for id_ in machine.roster.starting]
+    return [
+        HostView(
+            host=host.id,
+            state=host_state(host, now),
+            ranks=ranks.get(host.id, []),
+            spares_wanted=host.spares,
+            spares_warm=warm.count(host.id),
+            spares_starting=starting.count(host.id),
+            suspect_for_seconds=max(0.0, host.suspect_until - now),
+        )
+        for host in machine.hosts.by_id.values()
+    ]
+
+
+def host_state(host: Host, now: float) -> str:
+    if not host.present:
+        return "lost"
+    if host.silent_since is not None:
+        return "silent"
+    if host.draining:
+        return "draining"
+    return "suspect" if host.suspect_until > now else "present"
+
+
+def recovery(record: RecoveryRecord, now: float) -> RecoveryView:
+    return RecoveryView(
+        kind=recovery_kind(record),
+        generation=record.generation,
+        step=record.step,
+        reasons=list(record.reasons),
+        verdict=record.verdict,
+        swaps=list(record.swaps),
+        phases=dict(record.phases),
+        received_bytes=record.received_bytes,
+        seconds_ago=max(0.0, now - record.at),
+    )
+
+
+def event(numbered: Numbered) -> EventView:
+    record = numbered.record
+    is_decision = isinstance(record, DecisionRecord)
+    return EventView(
+        number=numbered.number,
+        type="decision" if is_decision else "recovery",
+        kind=record.kind if isinstance(record, DecisionRecord) else recovery_kind(record),
+        reason=record.reason if isinstance(record, DecisionRecord) else "; ".join(record.reasons),
+        generation=record.generation,
+        details=msgspec.to_builtins(record),
+    )
+
+
+def recovery_kind(record: RecoveryRecord) -> str:
+    """Whether somebody was replaced, and whether that was planned."""
+    if record.planned:
+        return "move"
+    return "swap" if record.swaps else "regroup"
+
+
+def missed(after: int, first: int | None) -> int:
+    """How many events after `after` are not kept any more."""
+    return 0 if first is None else max(0, first - after - 1)

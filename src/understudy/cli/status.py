@@ -1,0 +1,179 @@
+"""`understudy status`: who holds which rank, what is ready to take over, and how the last recovery went.
+
+Live on a terminal, plain lines otherwise. When the job does not answer any more, what its ledger knows.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from understudy.cli import api_client
+from understudy.cli.api_client import UNREACHABLE, ApiProblem, Client, client_for, find_run
+from understudy.errors import LedgerError
+from understudy.ledger.reading import read_run
+from understudy.ledger.story import summarize
+from understudy.protocol.commands import DecisionKind
+
+_EVERY = 1.0  # seconds
+_PHASES = ("detect", "approach", "stop", "rehearse", "regroup", "transfer", "resume")
+_MOST_RANKS = 64  # lines for ranks; of a larger world only those that are not as they should be
+Json = Mapping[str, Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Shows a running job. Exit code 0; 3: no answer and the run did not end; 4: not allowed."
+    parser.add_argument("--once", action="store_true", help="print once, also on a terminal")
+    api_client.add_arguments(parser, positional=True)
+
+
+def main(args: argparse.Namespace) -> int:
+    try:
+        client = client_for(args)
+        if sys.stdout.isatty() and not args.once:
+            _live(client)
+        else:
+            print("\n".join(look(client)))
+    except ApiProblem as problem:
+        if args.api or problem.code != UNREACHABLE:
+            print("\n".join(problem.lines()), file=sys.stderr)
+            return problem.code
+        return _from_ledger(find_run(args.run), problem)
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+def _live(client: Client) -> None:
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(Text("\n".join(look(client))), auto_refresh=False) as screen:
+        while True:
+            time.sleep(_EVERY)
+            screen.update(Text("\n".join(look(client))), refresh=True)
+
+
+def look(client: Client) -> list[str]:
+    """Everything that is shown, as lines."""
+    job = client.get("/v1/job")
+    if job["stage"] is None:
+        who = f"; {job['leader']} leads" if job["leader"] and not job["leading"] else ""
+        return [f"job {job['job']}: this coordinator {'waits for hosts' if job['leading'] else 'stands by'}{who}"]
+    members, spares, hosts = (client.get(f"/v1/{page}") for page in ("members", "spares", "hosts"))
+    return [
+        *job_lines(job),
+        *member_lines(members, job),
+        *spare_lines(spares),
+        *host_lines(hosts),
+        *recovery_lines(job),
+    ]
+
+
+def job_lines(job: Json) -> list[str]:
+    step = "" if job["committed_step"] is None else f", step {job['committed_step']}"
+    lines = [f"job {job['job']}: {job['stage']}, generation {job['generation']}{step}"]
+    warming = f", {job['spares_starting']} warming up" if job["spares_starting"] else ""
+    lines.append(f"ranks {job['ranks_up']}/{job['world_size']} up, spares: {job['spares_warm']} warm{warming}")
+    if job["outcome"] is not None:
+        lines.append(f"the job {job['outcome']}: {job['reason']}")
+    elif not job["spares_warm"]:
+        lines.append("no spare is warm: a rank that is lost now has to wait for one")
+    return lines
+
+
+def member_lines(members: Sequence[Json], job: Json) -> list[str]:
+    held = {member["rank"] for member in members}
+    rows = [
+        (
+            str(one["rank"]),
+            one["member"],
+            one["host"],
+            one["standing"],
+            "-" if one["step"] is None else str(one["step"]),
+        )
+        for one in members
+        if len(members) <= _MOST_RANKS or one["standing"] != "active" or not one["connected"]
+    ]
+    rows += [(str(rank), "nobody", "-", "vacant", "-") for rank in range(job["world_size"]) if rank not in held][:64]
+    more = [f"({len(members)} ranks; only those that are not active are shown)"] if len(members) > _MOST_RANKS else []
+    return ["", *table(("rank", "member", "host", "standing", "step"), rows), *more]
+
+
+def spare_lines(spares: Sequence[Json]) -> list[str]:
+    words = {"parked": "warm", "starting": "warming up"}
+    rows = [
+        (
+            one["member"],
+            one["host"],
+            words.get(one["standing"], f"{one['standing']}, takes over rank {one['rank']}"),
+        )
+        for one in spares[:_MOST_RANKS]
+    ]
+    return ["", *table(("spare", "host", "state"), rows)] if rows else ["", "no spare"]
+
+
+def host_lines(hosts: Sequence[Json]) -> list[str]:
+    if len(hosts) < 2:
+        return []
+    rows = [
+        (one["host"], one["state"], _ranks(one["ranks"]), f"{one['spares_warm']} of {one['spares_wanted']}")
+        for one in hosts[:_MOST_RANKS]
+    ]
+    return ["", *table(("host", "state", "ranks", "spares warm"), rows)]
+
+
+def recovery_lines(job: Json) -> list[str]:
+    predicted = job["predicted_recovery_seconds"]
+    words = "unknown yet" if predicted is None else f"{predicted:.2f} s (median of the past ones)"
+    lines = ["", f"a recovery takes: {words}"]
+    last = job["last_recovery"]
+    if last is None:
+        return [*lines, "last recovery: none yet"]
+    total = last["phases"].get("total", 0.0)
+    what = "last move: a pause of" if last["kind"] == "move" else "last recovery:"
+    lines.append(f"{what} {total * 1000:.0f} ms, {_ago(last['seconds_ago'])} ago, resumed at step {last['step']}")
+    lines += [f"  {reason}" for reason in last["reasons"]]
+    lines += [f"  rank {rank}: {old or 'nobody'} -> {new}" for rank, old, new in last["swaps"]]
+    phases = [f"{name} {last['phases'][name] * 1000:.0f}" for name in _PHASES if name in last["phases"]]
+    return [*lines, f"  ms: {' | '.join(phases)}"]
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(head), *(len(row[place]) for row in rows), 0) for place, head in enumerate(heads)] if rows else []
+    if not rows:
+        return []
+    return [
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in (heads, *rows)
+    ]
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    if not ranks:
+        return "-"
+    return ",".join(map(str, ranks[:12])) + (f" and {len(ranks) - 12} more" if len(ranks) > 12 else "")
+
+
+def _ago(seconds: float) -> str:
+    for size, name in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.0f} s"
+
+
+def _from_ledger(folder: Path, problem: ApiProblem) -> int:
+    """The run is over, or runs without an API."""
+    try:
+        run = read_run(folder)
+    except LedgerError:
+        print("\n".join(problem.lines()), file=sys.stderr)
+        return problem.code
+    print(f"nobody answers for {folder}; its ledger says: {summarize(run).sentence()}")
+    ends = (DecisionKind.STOP.value, DecisionKind.FINISH.value)
+    last = run.decisions[-1] if run.decisions else None
+    if last is not None:
+        print(f"the last decision was {last.kind}: {last.reason}")
+    print(f"next: understudy explain {folder}")
+    return 0 if last is not None and last.kind in ends else UNREACHABLE
