@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from understudy.benchmark.processes import free_port
+from understudy.faults.etcd_servers import free_ports
 from understudy.faults.proving import NotProven
 from understudy.foundation.parenthood import die_with
 
@@ -155,7 +155,7 @@ def watching(folder: Path, stopped: Callable[[], Mapping[int, bool]], api_port: 
     """Prometheus looks at the ranks, and Alertmanager posts to the API at `api_port`, for as long as this lasts."""
     folder.mkdir(parents=True, exist_ok=True)
     exporter = Exporter(stopped)
-    prometheus, alertmanager = free_port(), free_port()
+    prometheus, alertmanager = free_ports(2)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_serving(exporter))
         ports = {"alertmanager": alertmanager, "exporter": exporter.port}
