@@ -103,6 +103,10 @@ class Member:
     def show(self, place: Place) -> None:
         self._progress.show(self.generation, -1 if self.holds is None else self.holds, place)
 
+    def show_compute(self, step: int, seconds: float) -> None:
+        """`seconds`: from the begin of the step to its fence."""
+        self._progress.show_compute(step, max(0.0, seconds - self.engines.waits.seconds))
+
     @property
     def abandoned(self) -> bool:
         return self.control.abandoned > self.generation
