@@ -155,7 +155,6 @@ class StragglerDetector:
                 return self._slower(now, seen, track, math.exp(median(excess)), math.exp(limit))
         elif track.accused_at is not None and max(excess) < limit / 2:
             track.accused_at = None
-            track.said_at = float("-inf")
             text = f"rank {seen.rank} ({seen.member}) computes as fast as before again"
             return Evidence(at=now, kind="straggler", text=text, rank=seen.rank, member=seen.member)
         if not track.noted_from_start and track.baseline() > _SLOW_FROM_THE_START:
@@ -167,7 +166,7 @@ class StragglerDetector:
         others = median(taken for name, taken in self._seconds.items() if name != seen.member)
         text = (
             f"rank {seen.rank} ({seen.member}) computes {factor:.2f} times as long per step as it used to, compared "
-            f"with the other ranks: {1000 * self._seconds[seen.member]:.0f} ms in step {self._done}, the others "
+            f"with the other ranks: {1000 * self._seconds[seen.member]:.0f} ms in its last step, the others "
             f"{1000 * others:.0f} ms, usually {math.exp(track.baseline()):.2f} times the others "
             f"(over {limit:.2f} for {_BLOCKS_IN_A_ROW} blocks of steps in a row)"
         )

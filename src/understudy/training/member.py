@@ -89,6 +89,7 @@ class Member:
         self._interrupted_for, self._interrupted_at = Generation(0), 0.0
         self._listeners: list[PhaseListener] = []
         control.when_abandoned(self._interrupt, self._answer_from_setup)
+        control.in_gradient_wait = lambda: self.engines.waits.waiting
 
     # -- what others ask --------------------------------------------------------------------------------------------
 
