@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from understudy.wire.messages import Frame, Stacks
 
 _RECOVERY = ("await_plan", "await_abandonment", "await_verdict", "carry_out")
-_LIBRARIES = ("/torch/", "/torchdata/", "/site-packages/", "/lib/python3", "/understudy/training/", "/understudy/groups/")
-_OUR_FRAMES = ("/understudy/training/", "/understudy/groups/", "/understudy/state/")
+_LIBRARIES = (
+    *("/torch/", "/torchdata/", "/site-packages/", "/lib/python3"),
+    *("/understudy/training/", "/understudy/groups/", "/understudy/state/"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def _is_in(frame: Frame, part: str) -> bool:
 
 
 def _is_library(frame: Frame) -> bool:
-    return frame.file.startswith("<") or any(part in frame.file for part in (*_LIBRARIES, *_OUR_FRAMES))
+    return frame.file.startswith("<") or any(part in frame.file for part in _LIBRARIES)
 
 
 def _named(frame: Frame) -> str:
