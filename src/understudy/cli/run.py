@@ -50,9 +50,16 @@ def main(args: argparse.Namespace) -> int:
 async def _run(request: run_flags.RunRequest, terminal: Terminal) -> StopJob:
     clock = SystemClock()
     watch = StallWatch(request.policy, outside_floor=request.outside_floor)
-    supervisor = Supervisor(request.plan, clock=clock, watch=watch, console=terminal.output, say=terminal.say)
     with JsonLines(request.plan.run_dir / "ledger" / "decisions.jsonl") as ledger:
         journals = (Decisions(ledger, terminal.say), terminal)
+
+        def report(record: DecisionRecord) -> None:
+            for journal in journals:
+                journal.append(record)
+
+        supervisor = Supervisor(
+            request.plan, clock=clock, watch=watch, console=terminal.output, say=terminal.say, report=report
+        )
         coordinator = Coordinator(JobMachine(request.policy), port=supervisor, clock=clock, journals=journals)
         _handle_signals(request.signals, coordinator, supervisor)
         terminal.begin(request.plan.command, request.policy.world_size, request.policy.spares, request.remarks)

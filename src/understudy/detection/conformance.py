@@ -293,7 +293,9 @@ def _parts(thing: object) -> list[object]:
     if isinstance(thing, Iterable) and hasattr(thing, "__len__"):
         return list(thing)
     slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
-    return [getattr(thing, name) for name in slots if hasattr(thing, name)] + list(getattr(thing, "__dict__", {}).values())
+    return [getattr(thing, name) for name in slots if hasattr(thing, name)] + list(
+        getattr(thing, "__dict__", {}).values()
+    )
 
 
 RULES: tuple[Rule, ...] = (

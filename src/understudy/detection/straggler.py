@@ -73,7 +73,7 @@ class _Track:
 
 
 class StragglerDetector:
-    """A rank that computes 1.5 times as long as before is found within 30 steps of 0.1 s or more (docs/detection.md)."""
+    """A rank that computes 1.5 times as long as before is found within 30 steps of 0.1 s or more."""
 
     def __init__(self) -> None:
         self._tracks: dict[MemberId, _Track] = {}
@@ -170,9 +170,7 @@ class StragglerDetector:
             f"{1000 * others:.0f} ms, usually {math.exp(track.baseline()):.2f} times the others "
             f"(over {limit:.2f} for {_BLOCKS_IN_A_ROW} blocks of steps in a row)"
         )
-        return Evidence(
-            at=now, kind="straggler", text=text, action=Action.MOVE, rank=seen.rank, member=seen.member
-        )
+        return Evidence(at=now, kind="straggler", text=text, action=Action.MOVE, rank=seen.rank, member=seen.member)
 
     def _slow_from_the_start(self, now: float, seen: RankLook, track: _Track) -> Evidence:
         text = (

@@ -4,9 +4,9 @@ DDP waits at the very end of a backward pass, in a callback of autograd's engine
 queue a callback of our own in front of it and one behind it, from a hook on a parameter; the time between them is the
 wait. That costs three short Python calls per backward pass.
 
-DDP's own timers (`_set_ddp_runtime_logging_sample_rate`, `_get_ddp_logging_data`) measure the same end of computing, but
-they leave out data loading and all but the last of several accumulated microbatches, are readable only after the next
-forward pass has begun, and copy some fifty strings and numbers for every reading.
+DDP's own timers (`_set_ddp_runtime_logging_sample_rate`, `_get_ddp_logging_data`) see the same end of computing. But they
+leave out data loading and all but the last of several accumulated microbatches, can be read only when the next forward
+pass has begun, and copy some fifty strings and numbers for every reading: five times the cost (docs/detection.md).
 """
 
 import time
@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 from torch.autograd import Variable
 
-_queue_callback: Any = Variable._execution_engine.queue_callback  # type: ignore[attr-defined]
+_queue_callback: Any = Variable._execution_engine.queue_callback
 
 
 class GradientWaits:
@@ -34,7 +34,7 @@ class GradientWaits:
         """The gradient of the last parameter usually comes first. Should it have none in some step, then the first."""
         parameters = [parameter for parameter in engine.parameters() if parameter.requires_grad]
         for parameter in dict.fromkeys((*parameters[-1:], *parameters[:1])):
-            parameter.register_hook(self._on_gradient)
+            parameter.register_hook(self._on_gradient)  # type: ignore[no-untyped-call]
 
     def begin(self) -> None:
         """A step begins. What an earlier one left behind when it was cut short does not count."""
