@@ -1,7 +1,7 @@
 """What the counters of accelerators say about the ranks that use them. Never run on a real device (docs/detection.md).
 
 The counters are those of NVIDIA's DCGM exporter, in Prometheus' text format. Three pure parts: `parse` reads the text,
-`numbers_of` finds the device of a rank, `DeviceHealth` is a detector over the numbers. Fetching is the agent's business.
+`numbers_of` finds the device of a rank, `DeviceHealth` judges the numbers. Fetching is the agent's business.
 """
 
 import math

@@ -131,6 +131,5 @@ def full_text(title: str, stacks: Stacks) -> str:
     lines = [title]
     for thread in stacks.threads:
         lines.append(f"  {thread.name}:")
-        for frame in reversed(thread.frames):
-            lines.append(f'    File "{frame.file}", line {frame.line}, in {frame.function}')
+        lines += [f'    File "{call.file}", line {call.line}, in {call.function}' for call in reversed(thread.frames)]
     return "\n".join(lines) + "\n"

@@ -4,9 +4,10 @@ DDP waits at the very end of a backward pass, in a callback of autograd's engine
 queue a callback of our own in front of it and one behind it, from a hook on a parameter; the time between them is the
 wait. That costs three short Python calls per backward pass.
 
-DDP's own timers (`_set_ddp_runtime_logging_sample_rate`, `_get_ddp_logging_data`) see the same end of computing. But they
-leave out data loading and all but the last of several accumulated microbatches, can be read only when the next forward
-pass has begun, and copy some fifty strings and numbers for every reading: five times the cost (docs/detection.md).
+DDP's own timers (`_set_ddp_runtime_logging_sample_rate`, `_get_ddp_logging_data`) see the same end of computing. But
+they leave out data loading and all but the last of several accumulated microbatches, can be read only when the next
+forward pass has begun, and copy some fifty strings and numbers for every reading: five times the cost
+(docs/detection.md).
 """
 
 import time
