@@ -1,4 +1,4 @@
-"""Counters of devices: reading them, finding a rank's own, judging them. No device is needed, and none was ever seen."""
+"""Counters of devices: reading them, finding a rank's own, judging them. No device is needed; none was ever seen."""
 
 import pytest
 from hypothesis import given

@@ -95,7 +95,10 @@ def test_the_wait_for_gradients_has_a_name_of_its_own() -> None:
 
 
 def test_ranks_in_the_same_place_share_a_line() -> None:
-    assert grouped({0: "here", 1: "there", 2: "here", 3: "here", 5: "here"}) == ["ranks 0, 2-3, 5: here", "rank 1: there"]
+    assert grouped({0: "here", 1: "there", 2: "here", 3: "here", 5: "here"}) == [
+        "ranks 0, 2-3, 5: here",
+        "rank 1: there",
+    ]
     assert ranks_text([4]) == "rank 4"
     assert grouped({}) == []
 

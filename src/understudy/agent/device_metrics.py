@@ -1,7 +1,7 @@
 """Fetches the counters of this host's devices from an exporter, now and then, in a thread of its own.
 
-Whatever the exporter does (it is away, slow, endless, talks nonsense), the agent goes on: a fetch has limits of time and
-size, and trouble is said once.
+Whatever the exporter does (it is away, slow, endless, talks nonsense), the agent goes on: a fetch has limits of time
+and size, and trouble is said once.
 """
 
 import asyncio

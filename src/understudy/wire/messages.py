@@ -114,8 +114,8 @@ class ThreadStack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stacks(Message, frozen=True, kw_only=True):
-    """What every thread is doing, the main thread first. `in_gradient_wait`: its backward pass has computed, and waits for
-    the gradients of others."""
+    """What every thread is doing, the main thread first. `in_gradient_wait`: its backward pass has computed, and waits
+    for the gradients of others."""
 
     number: int
     threads: list[ThreadStack]
