@@ -9,10 +9,11 @@ How it judges:
    What hits all ranks in a step (the machine stood still, a longer batch) cancels out.
 2. Steps are put together in blocks, and a block counts with its median: a collection of garbage or a page fault in a
    few steps does not show.
-3. Each rank has a baseline, the median of its own past blocks. A rank may always be slower than the others. The
-   baseline follows slow changes.
-4. A rank is accused when several blocks in a row are over the threshold: a fixed one, or a multiple of the rank's own
-   noise where that is larger. Where the noise is large the detector gets deaf rather than nervous.
+3. Each rank has a baseline and a noise of its own, learnt from its past blocks. A rank may always be slower than the
+   others, and the baseline follows slow changes.
+4. Suspicion grows with every block by what that is slower than an allowance above the baseline, and shrinks with every
+   block below (a cumulative sum). One block counts for so much at most, so that several must agree. Allowance and limit
+   grow with the noise: in a noisy world a slow rank is found later, and nobody is accused by chance.
 
 While anybody is accused nothing is learnt, so that slowness never becomes normal. When the members change, all begins
 anew: with two ranks, say, the baseline of one is made of the speed of the other.
@@ -30,12 +31,16 @@ from understudy.foundation.ids import MemberId
 _FIRST_STEPS = 5  # of each member: imports, compilation and allocation make them long
 _BLOCK_STEPS = 6  # a median of 6 does not see two outliers, and three blocks with a torn one before are 23 steps
 _BLOCK_SECONDS = 0.6  # blocks of very short steps are longer: what passes after a second harms nobody
-_BLOCKS_IN_A_ROW = 3
 _BLOCKS_TO_LEARN = 8
 _BLOCKS_KEPT = 120
-_THRESHOLD = math.log(1.3)  # well above what one rank differs from day to day, well below the 1.5 that must be found
-_NOISE_FACTOR = 4.0  # three blocks in a row beyond four deviations do not happen by chance
+_BLOCKS_HELD_BACK = 6  # are not learnt from yet: slowness must be judged by what was usual before it
+_ALLOWANCE = math.log(1.2)  # so much slower than usual is nobody's business
+_ALLOWED_NOISE = 1.0  # and so many deviations
+_MOST_PER_BLOCK = 0.17  # a rank slowed 1.5 times gives log(1.5) - log(1.2) = 0.22
+_LIMIT = 0.45  # more than two blocks can give, less than three
+_LIMIT_NOISE = 6.0  # deviations: with the allowance above, chance gets there once in some hundred thousand blocks
 _MAD_TO_DEVIATION = 1.4826  # of normally distributed numbers
+_SMALL_SAMPLE = 4.0  # the noise of n blocks is taken for (1 + 4 / n) times what it seems: few blocks may look too alike
 _SLOW_FROM_THE_START = math.log(1.5)
 _SAY_AGAIN_AFTER = 600.0  # seconds for which an accused rank is not named again
 
@@ -45,9 +50,10 @@ class _Track:
     """One member. Numbers are logarithms of ratios to the median of the others, one per block."""
 
     block: list[float] = field(default_factory=list)
-    recent: "deque[float]" = field(default_factory=lambda: deque(maxlen=_BLOCKS_IN_A_ROW))
+    held_back: "deque[float]" = field(default_factory=deque)
     history: "deque[float]" = field(default_factory=lambda: deque(maxlen=_BLOCKS_KEPT))
-    accused_at: float | None = None
+    suspicion: float = 0.0
+    accused: bool = False
     said_at: float = float("-inf")
     noted_from_start: bool = False
 
@@ -58,18 +64,35 @@ class _Track:
     def baseline(self) -> float:
         return median(self.history)
 
-    def threshold(self) -> float:
-        """Above the baseline."""
+    def noise(self) -> float:
         middle = self.baseline()
-        noise = _MAD_TO_DEVIATION * median(abs(value - middle) for value in self.history)
-        return max(_THRESHOLD, _NOISE_FACTOR * noise)
+        deviation = _MAD_TO_DEVIATION * median(abs(value - middle) for value in self.history)
+        return deviation * (1 + _SMALL_SAMPLE / len(self.history))
 
     def close_block(self, learning: bool) -> None:
-        """What has left the last blocks in a row is history, unless somebody is slow just now."""
-        if len(self.recent) == self.recent.maxlen and learning:
-            self.history.append(self.recent[0])
-        self.recent.append(median(self.block))
+        value = median(self.block)
         self.block.clear()
+        if self.knows_itself:
+            self._suspect(value)
+        self.held_back.append(value)
+        if len(self.held_back) > _BLOCKS_HELD_BACK:
+            oldest = self.held_back.popleft()
+            if learning:
+                self.history.append(oldest)
+
+    def _suspect(self, value: float) -> None:
+        noise = self.noise()
+        limit = max(_LIMIT, _LIMIT_NOISE * noise)
+        excess = value - self.baseline() - max(_ALLOWANCE, _ALLOWED_NOISE * noise)
+        grown = self.suspicion + max(-_MOST_PER_BLOCK, min(_MOST_PER_BLOCK, excess))
+        self.suspicion = max(0.0, min(grown, limit + _MOST_PER_BLOCK))  # who gets well again is not held responsible
+        if self.suspicion > limit:
+            self.accused = True
+
+    def lately(self) -> float:
+        """How many times slower than usual, in the last blocks."""
+        blocks = list(self.held_back)[-3:]
+        return math.exp(median(blocks) - self.baseline())
 
 
 class StragglerDetector:
@@ -127,7 +150,7 @@ class StragglerDetector:
         steps = len(next(iter(self._tracks.values())).block)
         if steps < _BLOCK_STEPS or self._block_seconds < _BLOCK_SECONDS:
             return False
-        learning = all(track.accused_at is None for track in self._tracks.values())
+        learning = not any(track.accused for track in self._tracks.values())
         for track in self._tracks.values():
             track.close_block(learning)
         self._block_seconds = 0.0
@@ -146,29 +169,25 @@ class StragglerDetector:
         return evidence
 
     def _judge_one(self, now: float, seen: RankLook, track: _Track) -> Evidence | None:
-        excess = [value - track.baseline() for value in track.recent]
-        limit = track.threshold()
-        if len(excess) == _BLOCKS_IN_A_ROW and min(excess) > limit:
-            track.accused_at = now if track.accused_at is None else track.accused_at
-            if now - track.said_at >= _SAY_AGAIN_AFTER:
-                track.said_at = now
-                return self._slower(now, seen, track, math.exp(median(excess)), math.exp(limit))
-        elif track.accused_at is not None and max(excess) < limit / 2:
-            track.accused_at = None
+        if track.accused and track.suspicion == 0.0:
+            track.accused = False
             text = f"rank {seen.rank} ({seen.member}) computes as fast as before again"
             return Evidence(at=now, kind="straggler", text=text, rank=seen.rank, member=seen.member)
+        if track.accused and now - track.said_at >= _SAY_AGAIN_AFTER:
+            track.said_at = now
+            return self._slower(now, seen, track)
         if not track.noted_from_start and track.baseline() > _SLOW_FROM_THE_START:
             track.noted_from_start = True
             return self._slow_from_the_start(now, seen, track)
         return None
 
-    def _slower(self, now: float, seen: RankLook, track: _Track, factor: float, limit: float) -> Evidence:
+    def _slower(self, now: float, seen: RankLook, track: _Track) -> Evidence:
         others = median(taken for name, taken in self._seconds.items() if name != seen.member)
         text = (
-            f"rank {seen.rank} ({seen.member}) computes {factor:.2f} times as long per step as it used to, compared "
-            f"with the other ranks: {1000 * self._seconds[seen.member]:.0f} ms in its last step, the others "
-            f"{1000 * others:.0f} ms, usually {math.exp(track.baseline()):.2f} times the others "
-            f"(over {limit:.2f} for {_BLOCKS_IN_A_ROW} blocks of steps in a row)"
+            f"rank {seen.rank} ({seen.member}) computes {track.lately():.2f} times as long per step as it used to, "
+            f"compared with the other ranks: {1000 * self._seconds[seen.member]:.0f} ms in its last step, the others "
+            f"{1000 * others:.0f} ms; usually {math.exp(track.baseline()):.2f} times the others, give or take "
+            f"{100 * track.noise():.0f}%"
         )
         return Evidence(at=now, kind="straggler", text=text, action=Action.MOVE, rank=seen.rank, member=seen.member)
 
