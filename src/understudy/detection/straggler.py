@@ -30,7 +30,7 @@ from understudy.foundation.ids import MemberId
 
 _FIRST_STEPS = 5  # of each member: imports, compilation and allocation make them long
 _BLOCK_STEPS = 6  # a median of 6 does not see two outliers, and three blocks with a torn one before are 23 steps
-_BLOCK_SECONDS = 0.6  # blocks of very short steps are longer: what passes after a second harms nobody
+_BLOCK_SECONDS = 0.5  # blocks of very short steps are longer: what passes after a second harms nobody
 _BLOCKS_TO_LEARN = 8
 _BLOCKS_KEPT = 120
 _BLOCKS_HELD_BACK = 6  # are not learnt from yet: slowness must be judged by what was usual before it
