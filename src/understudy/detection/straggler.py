@@ -38,9 +38,9 @@ _ALLOWANCE = math.log(1.2)  # so much slower than usual is nobody's business
 _ALLOWED_NOISE = 1.0  # and so many deviations
 _MOST_PER_BLOCK = 0.17  # a rank slowed 1.5 times gives log(1.5) - log(1.2) = 0.22
 _LIMIT = 0.45  # more than two blocks can give, less than three
-_LIMIT_NOISE = 6.0  # deviations: with the allowance above, chance gets there once in some hundred thousand blocks
+_CHANCE = 14.0  # by chance the limit is reached once in exp(14), a million blocks (Siegmund's formula for such sums)
 _MAD_TO_DEVIATION = 1.4826  # of normally distributed numbers
-_SMALL_SAMPLE = 4.0  # the noise of n blocks is taken for (1 + 4 / n) times what it seems: few blocks may look too alike
+_SMALL_SAMPLE = 2.0  # the noise of n blocks is taken for (1 + 2 / n) times what it seems: few blocks may look too alike
 _SLOW_FROM_THE_START = math.log(1.5)
 _SAY_AGAIN_AFTER = 600.0  # seconds for which an accused rank is not named again
 
@@ -82,8 +82,9 @@ class _Track:
 
     def _suspect(self, value: float) -> None:
         noise = self.noise()
-        limit = max(_LIMIT, _LIMIT_NOISE * noise)
-        excess = value - self.baseline() - max(_ALLOWANCE, _ALLOWED_NOISE * noise)
+        allowance = max(_ALLOWANCE, _ALLOWED_NOISE * noise)
+        limit = max(_LIMIT, _CHANCE * noise**2 / (2 * allowance) - noise)
+        excess = value - self.baseline() - allowance
         grown = self.suspicion + max(-_MOST_PER_BLOCK, min(_MOST_PER_BLOCK, excess))
         self.suspicion = max(0.0, min(grown, limit + _MOST_PER_BLOCK))  # who gets well again is not held responsible
         if self.suspicion > limit:
