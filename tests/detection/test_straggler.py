@@ -18,8 +18,8 @@ def slowed(usual: Seconds, who: int, since: int, factor: float, until: int = 10*
     return lambda rank, step: usual(rank, step) * (factor if rank == who and since <= step < until else 1.0)
 
 
-def world(seconds: Seconds, size: int = 4, **settings: float) -> World:
-    return World(StragglerDetector(), size, seconds, **settings)
+def world(seconds: Seconds, size: int = 4) -> World:
+    return World(StragglerDetector(), size, seconds)
 
 
 @pytest.mark.parametrize("seed", range(12))
