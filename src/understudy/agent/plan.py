@@ -23,4 +23,6 @@ class LaunchPlan:
     digest_every: int = 0  # --digest-every
     compare_every: int = 0  # --compare-twins
     grace: float = 5.0  # --shutdown-timeout: seconds from SIGTERM to SIGKILL when the job ends
+    on_straggler: str = "note"  # --on-straggler: note or move
+    device_metrics: str = ""  # --device-metrics: where counters of this host's devices are served
     look_every: float = 0.1  # seconds between two looks at the progress pages

@@ -22,7 +22,7 @@ def to_record(transfer: msg.Transfer | None) -> TransferRecord | None:
 
 
 def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event | None:
-    """None for what is no news to the protocol (notes, and failures that count once the process has ended)."""
+    """None for what is no news to the protocol (notes, stacks, failures that count once the process has ended)."""
     match message:
         case msg.Hello():
             return ev.MemberConnected(at=at, member=member)
@@ -62,5 +62,5 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
             return ev.RecoveryFailed(at=at, member=member, generation=Generation(generation), why=why)
         case msg.Finished(generation=generation):
             return ev.MemberFinished(at=at, member=member, generation=Generation(generation))
-        case msg.ScriptFailed() | msg.Note():
+        case msg.ScriptFailed() | msg.Note() | msg.Stacks():
             return None

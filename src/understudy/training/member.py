@@ -93,6 +93,7 @@ class Member:
         self._interrupted_for, self._interrupted_at = Generation(0), 0.0
         self._listeners: list[PhaseListener] = []
         control.when_abandoned(self._interrupt, self._answer_from_setup)
+        control.in_gradient_wait = lambda: self.engines.waits.waiting
 
     # -- what others ask --------------------------------------------------------------------------------------------
 
@@ -106,6 +107,10 @@ class Member:
 
     def show(self, place: Place) -> None:
         self._progress.show(self.generation, -1 if self.holds is None else self.holds, place)
+
+    def show_compute(self, step: int, seconds: float) -> None:
+        """`seconds`: from the begin of the step to its fence."""
+        self._progress.show_compute(step, max(0.0, seconds - self.engines.waits.seconds))
 
     @property
     def abandoned(self) -> bool:

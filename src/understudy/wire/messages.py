@@ -115,6 +115,30 @@ class Note(Message, frozen=True, kw_only=True):
     text: str
 
 
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a thread."""
+
+    file: str
+    line: int
+    function: str
+
+
+class ThreadStack(msgspec.Struct, frozen=True, kw_only=True):
+    """`frames`: the innermost call first."""
+
+    name: str
+    frames: list[Frame]
+
+
+class Stacks(Message, frozen=True, kw_only=True):
+    """What every thread is doing, the main thread first. `in_gradient_wait`: its backward pass has computed, and waits
+    for the gradients of others."""
+
+    number: int
+    threads: list[ThreadStack]
+    in_gradient_wait: bool = False
+
+
 FromWorker = (
     Hello
     | Parked
@@ -128,6 +152,7 @@ FromWorker = (
     | Finished
     | ScriptFailed
     | Note
+    | Stacks
 )
 
 # -- agent to worker --------------------------------------------------------------------------------------------------
@@ -192,7 +217,13 @@ class KeepWarm(Message, frozen=True, kw_only=True):
     memory: int
 
 
-FromAgent = Assign | WhichStep | Abandon | Agreed | Resume | Release | KeepWarm
+class AskStacks(Message, frozen=True, kw_only=True):
+    """The world is silent: what is each thread doing? `number` comes back with the answer."""
+
+    number: int
+
+
+FromAgent = Assign | WhichStep | Abandon | Agreed | Resume | Release | KeepWarm | AskStacks
 
 _encoder = msgspec.msgpack.Encoder()
 _from_worker: "msgspec.msgpack.Decoder[Any]" = msgspec.msgpack.Decoder(FromWorker)
