@@ -32,6 +32,7 @@ class Place(enum.StrEnum):
     REGROUP = "regroup"
     TRANSFER = "transfer"
     RESUME = "resume"
+    HAND_OVER = "hand over"  # of a planned move: the one that leaves
 
 
 IN_STEP = (
