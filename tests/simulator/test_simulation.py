@@ -35,7 +35,7 @@ def test_without_faults_every_rank_holds_every_step() -> None:
 
 
 @pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "unfenced"])
-@pytest.mark.parametrize("kind", FaultKind, ids=lambda kind: kind.value)
+@pytest.mark.parametrize("kind", [FaultKind.KILL, FaultKind.HANG], ids=lambda kind: kind.value)
 @pytest.mark.parametrize(
     "moment",
     [Moment.SETUP, Moment.FIRST_STEP, Moment.COMPUTING, Moment.COLLECTIVE, Moment.APPLYING, Moment.BETWEEN_STEPS],

@@ -21,6 +21,7 @@ class Worker:
     outlets: tuple[Outlet, ...]
     process: WatchedProcess | None = None  # None when it could not be started
     rank: int | None = None
+    local_rank: int | None = None  # its place on this host, which says which device it uses
     warm: bool = False
     failure: ScriptFailed | None = None
     first_sign: float | None = None  # of its end: its failure message, the end of its connection

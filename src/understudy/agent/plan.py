@@ -21,5 +21,8 @@ class LaunchPlan:
     host: str = ""  # --host-name: this host's name in a job on many hosts
     store_host: str = "127.0.0.1"  # --local-addr: where the c10d store beside this agent listens
     digest_every: int = 0  # --digest-every
+    compare_every: int = 0  # --compare-twins
     grace: float = 5.0  # --shutdown-timeout: seconds from SIGTERM to SIGKILL when the job ends
+    on_straggler: str = "note"  # --on-straggler: note or move
+    device_metrics: str = ""  # --device-metrics: where counters of this host's devices are served
     look_every: float = 0.1  # seconds between two looks at the progress pages

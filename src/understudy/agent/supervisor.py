@@ -7,10 +7,11 @@ about membership by itself. Joined to a coordinator by the command line.
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from understudy.agent.connections import Connections
 from understudy.agent.decider import Decider
+from understudy.agent.device_metrics import DeviceMetrics
 from understudy.agent.environment import base_environment, worker_environment
 from understudy.agent.folder import SOCKET, new_folder
 from understudy.agent.held_connections import HeldConnections
@@ -20,11 +21,15 @@ from understudy.agent.nursery import Nursery
 from understudy.agent.plan import LaunchPlan
 from understudy.agent.processes import WatchedProcess, reap_orphans, start_process
 from understudy.agent.spare_memory import SpareMemory
+from understudy.agent.stack_inquiry import StackInquiry
 from understudy.agent.store_process import StoreProcess
+from understudy.agent.suspicions import Report, Suspicions
 from understudy.agent.translation import to_event, to_record
+from understudy.detection.device_health import DeviceHealth, numbers_of
 from understudy.detection.process_state import process_state
-from understudy.detection.progress import ProgressReader
+from understudy.detection.progress import Progress, ProgressReader
 from understudy.detection.stall import StallWatch
+from understudy.detection.straggler import StragglerDetector
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import HostId, MemberId, Rank
 from understudy.foundation.parenthood import adopt_orphans
@@ -49,7 +54,9 @@ class Supervisor:
         watch: StallWatch,
         console: Console,
         say: Callable[[str], None],
+        report: Report | None = None,
     ) -> None:
+        """`report`: where evidence goes (the ledger and the terminal); without it, it is said."""
         self.workers: dict[MemberId, Worker] = {}
         self._plan, self._clock, self._watch = plan, clock, watch
         self._console, self._say = console, say
@@ -62,6 +69,14 @@ class Supervisor:
         self._timer: asyncio.TimerHandle | None = None
         self._notes: set[str] = set()
         self._warmth = SpareMemory(clock)
+        self._devices = DeviceMetrics(plan.device_metrics, say)
+        self._suspicions = Suspicions(
+            [StragglerDetector(), DeviceHealth()],
+            report=report or (lambda record: say(record.reason)),
+            say=say,
+            moves=frozenset({"straggler"} if plan.on_straggler == "move" else ()),
+            numbers_of=self._numbers_of,
+        )
 
     # -- the job's life -----------------------------------------------------------------------------------------------
 
@@ -72,6 +87,8 @@ class Supervisor:
             looking = asyncio.create_task(self._look_at_progress())
             looking.add_done_callback(self._on_blindness)
             at_the_end.callback(looking.cancel)
+            if self._plan.device_metrics:
+                at_the_end.callback(asyncio.create_task(self._devices.keep_fetching()).cancel)
             self._ask(decider.start)
             await self._stopping.wait()
             await self._end_workers()
@@ -87,6 +104,8 @@ class Supervisor:
         at_the_end.callback(self._connections.close)
         self._held = HeldConnections(str(self._folder / SOCKET), self._connections.is_member)
         at_the_end.callback(self._held.close)
+        self._inquiry = StackInquiry(self._plan.run_dir / "stacks", self._connections.send, self._say, self._state_of)
+        at_the_end.callback(self._inquiry.close)
         self._store = StoreProcess(self._plan.store_command, self._plan.environment, self._say, self._plan.store_host)
         at_the_end.callback(self._store.close)
         self._nursery = self._open_nursery(at_the_end)
@@ -175,6 +194,7 @@ class Supervisor:
     def send(self, member: MemberId, message: msg.FromAgent) -> None:
         if isinstance(message, msg.Assign) and member in self.workers:
             self.workers[member].assigned(message.rank)
+            self.workers[member].local_rank = message.local_rank
         self._connections.send(member, message)
 
     def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
@@ -213,6 +233,8 @@ class Supervisor:
                 worker.failure, worker.first_sign = message, self._clock.now()
             case msg.Resumed(generation=generation, timings=timings, transfer=transfer):
                 self._decider.measured(generation, timings, to_record(transfer))
+            case msg.Stacks():
+                self._inquiry.answered(member, message)
             case msg.Note(text=text):
                 if text not in self._notes:
                     self._notes.add(text)
@@ -254,10 +276,30 @@ class Supervisor:
             self._bury_orphans()
             for member, memory in self._warmth.wishes(self.workers):
                 self._connections.send(member, msg.KeepWarm(memory=memory))
-            for event in self._watch.observe(self._clock.now(), pages, self._state_of):
-                if isinstance(event, ProgressStalled) and self._decider is not None:
-                    self._decider.lost_since(None, max(page.at for page in pages.values()))
-                self._tell(event)
+            self._look_for_stalls(pages)
+            for request in self._suspicions.look(self._clock.now(), self.workers, pages):
+                self._tell(request)
+
+    def _look_for_stalls(self, pages: Mapping[MemberId, Progress]) -> None:
+        now = self._clock.now()
+        events = self._watch.observe(now, pages, self._state_of)
+        if any(isinstance(event, ProgressStalled) for event in events):
+            self._inquiry.alarm(self.workers)
+        elif self._watch.nearly_stalled(now):
+            self._inquiry.ask(self.workers)
+        else:
+            self._inquiry.forget()
+        for event in events:
+            if isinstance(event, ProgressStalled) and self._decider is not None:
+                self._decider.lost_since(None, max(page.at for page in pages.values()))
+            self._tell(event)
+
+    def _numbers_of(self, worker: Worker) -> Mapping[str, float]:
+        """Of its device, if somebody counts for us."""
+        if worker.local_rank is None or not self._devices.devices:
+            return {}
+        visible = self._plan.environment.get("CUDA_VISIBLE_DEVICES")
+        return numbers_of(worker.local_rank, self._devices.devices, visible)
 
     def _bury_orphans(self) -> None:
         if self._nursery is None or self._nursery.expecting:
@@ -315,5 +357,6 @@ class Supervisor:
             host=self._plan.host,
             store_port=self._store.port,
             digest_every=self._plan.digest_every,
+            compare_every=self._plan.compare_every,
         )
         return worker_environment(self._plan.environment, settings, rank, self._plan.world_size)

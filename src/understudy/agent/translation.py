@@ -22,7 +22,7 @@ def to_record(transfer: msg.Transfer | None) -> TransferRecord | None:
 
 
 def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event | None:
-    """None for what is no news to the protocol (notes, and failures that count once the process has ended)."""
+    """None for what is no news to the protocol (notes, stacks, failures that count once the process has ended)."""
     match message:
         case msg.Hello():
             return ev.MemberConnected(at=at, member=member)
@@ -34,6 +34,10 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
             )
         case msg.AtStep(generation=generation, step=step):
             return ev.StepTold(at=at, member=member, generation=Generation(generation), step=StepNumber(step))
+        case msg.StateDigest(generation=generation, step=step, digest=digest):
+            return ev.DigestTold(
+                at=at, member=member, generation=Generation(generation), step=StepNumber(step), digest=digest
+            )
         case msg.PositionReport():
             return ev.PositionReported(
                 at=at,
@@ -43,6 +47,7 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
                     holds=None if message.holds is None else StepNumber(message.holds),
                     arrived=message.arrived,
                     established=message.established,
+                    kept=None if message.kept is None else StepNumber(message.kept),
                 ),
                 twin_key=message.twin_key,
                 holdings=message.holdings,
@@ -57,5 +62,5 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
             return ev.RecoveryFailed(at=at, member=member, generation=Generation(generation), why=why)
         case msg.Finished(generation=generation):
             return ev.MemberFinished(at=at, member=member, generation=Generation(generation))
-        case msg.ScriptFailed() | msg.Note():
+        case msg.ScriptFailed() | msg.Note() | msg.Stacks():
             return None

@@ -62,10 +62,17 @@ def main(args: argparse.Namespace) -> int:
 async def _run(request: run_flags.RunRequest, terminal: Terminal, api: "ApiRequest | None") -> StopJob:
     clock = SystemClock()
     watch = StallWatch(request.policy, outside_floor=request.outside_floor)
-    supervisor = Supervisor(request.plan, clock=clock, watch=watch, console=terminal.output, say=terminal.say)
     with JsonLines(request.plan.run_dir / "ledger" / "decisions.jsonl") as ledger:
         feed = make_feed(api)
         journals = (Decisions(ledger, terminal.say), terminal, *(() if feed is None else (feed,)))
+
+        def report(record: DecisionRecord) -> None:
+            for journal in journals:
+                journal.append(record)
+
+        supervisor = Supervisor(
+            request.plan, clock=clock, watch=watch, console=terminal.output, say=terminal.say, report=report
+        )
         coordinator = Coordinator(JobMachine(request.policy), port=supervisor, clock=clock, journals=journals)
         _handle_signals(request.signals, coordinator, supervisor)
         terminal.begin(request.plan.command, request.policy.world_size, request.policy.spares, request.remarks)

@@ -118,11 +118,14 @@ def _add_own_flags(parser: argparse.ArgumentParser) -> None:
     _flag(group, "--no-nursery", action="store_true", help="start every spare from nothing, instead of forking it")
     _flag(group, "--run-dir", default=None, help="folder of this run (default ./understudy-runs/<time>-<pid>)")
     _flag(group, "--digest-every", type=int, default=0, help="take digests every so many steps (default 0: never)")
+    _flag(group, "--compare-twins", type=int, default=0, help="twins compare states every so many steps (0: never)")
     _flag(group, "--max-replacements", type=int, default=default.max_replacements, help="processes started later")
     _flag(group, "--max-deaths-per-step", type=int, default=default.max_deaths_per_step, help="losses of one rank")
     _flag(group, "--hang-floor", type=float, default=default.stall_floor, help="shortest deadline of a step, seconds")
     _flag(group, "--hang-factor", type=float, default=default.stall_factor, help="times the typical recent step")
     _flag(group, "--hang-floor-outside", type=float, default=300.0, help="the same, outside of steps")
+    _flag(group, "--on-straggler", choices=["note", "move"], default="note", help="what a slow rank leads to")
+    _flag(group, "--device-metrics", default="", help="URL of the DCGM exporter of this host (untested on devices)")
     _flag(group, "--preparation-limit", type=float, default=default.preparation_limit, help="a joiner's preparation")
     _flag(group, "--forming-limit", type=float, default=default.forming_limit, help="regroup and transfer, seconds")
     _flag(group, "--coordinator", default="", help="HOST:PORT of every coordinator, for a job on many hosts")
@@ -163,6 +166,9 @@ def read_request(args: argparse.Namespace, environment: Mapping[str, str], run_d
             store_command=STORE_COMMAND,
             nursery_command=_nursery_command(args, command),
             digest_every=_at_least("--digest-every", args.digest_every, 0),
+            compare_every=_at_least("--compare-twins", args.compare_twins, 0),
+            on_straggler=_on_straggler(args),
+            device_metrics=_metrics_address(args.device_metrics),
             grace=5.0 if args.shutdown_timeout is None else float(args.shutdown_timeout),
             look_every=min(_LOOKS_AT_MOST_EVERY, args.hang_floor / _LOOKS_PER_DEADLINE),
         ),
@@ -195,6 +201,18 @@ def _notice(args: argparse.Namespace) -> float:
     if args.notice and not args.coordinator:
         raise SettingsError(f"--notice {args.notice:g}: there is no other host to move to; it needs --coordinator")
     return float(args.notice)
+
+
+def _on_straggler(args: argparse.Namespace) -> str:
+    if args.on_straggler == "move" and args.coordinator:
+        raise SettingsError("--on-straggler move: a host of many cannot ask for it yet; use note")
+    return str(args.on_straggler)
+
+
+def _metrics_address(text: str) -> str:
+    if text and not text.startswith(("http://", "https://")):
+        raise SettingsError(f"--device-metrics {text}: give a URL, as in http://localhost:9400/metrics")
+    return text
 
 
 def _hosts(text: str) -> int:

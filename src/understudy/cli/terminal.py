@@ -25,6 +25,7 @@ _SHOWN = {
     DecisionKind.PLAN.value,
     DecisionKind.NO_MOVE.value,
     DecisionKind.REFUSE.value,
+    DecisionKind.CORRUPT.value,
     DecisionKind.SWAP.value,
     DecisionKind.ALARM.value,
     DecisionKind.KILL.value,

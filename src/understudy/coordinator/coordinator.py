@@ -172,6 +172,8 @@ class Coordinator:
                 self._port.dismiss(member, host, reason)
             case cmd.AskStep(members=members):
                 self._tell(members, orders.ask_step(command))
+            case cmd.KeepAgreed(members=members):
+                self._tell(members, orders.agreed(command))
             case cmd.AbandonGeneration(members=members):
                 leavers = set(self.machine.roster.leavers.values())
                 self._tell([id_ for id_ in members if id_ not in leavers], orders.abandon(command, leave=False))

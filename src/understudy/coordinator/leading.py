@@ -27,7 +27,14 @@ from understudy.protocol.takeover import facts_of, take_over
 from understudy.wire import cluster as wire
 
 _SHORTEST_WAIT = 0.02
-_OF_ONE_GENERATION = (ev.StepTold, ev.PositionReported, ev.MemberResumed, ev.RecoveryFailed, ev.MemberFinished)
+_OF_ONE_GENERATION = (
+    ev.StepTold,
+    ev.DigestTold,
+    ev.PositionReported,
+    ev.MemberResumed,
+    ev.RecoveryFailed,
+    ev.MemberFinished,
+)
 """What says nothing to a later generation. A joiner or founder names the generation of its assignment instead."""
 
 

@@ -1,6 +1,6 @@
 """The protocol's commands as messages to workers."""
 
-from understudy.protocol.commands import AbandonGeneration, AskStep, AssignRank, ReleaseMembers, ResumeAt
+from understudy.protocol.commands import AbandonGeneration, AskStep, AssignRank, KeepAgreed, ReleaseMembers, ResumeAt
 from understudy.protocol.policy import Policy
 from understudy.wire import messages as msg
 
@@ -37,7 +37,12 @@ def resume(command: ResumeAt, store: str, leave: bool) -> msg.Resume:
         reason=command.reason,
         store=store,
         leave=leave,
+        rewind=command.rewind,
     )
+
+
+def agreed(command: KeepAgreed) -> msg.Agreed:
+    return msg.Agreed(generation=command.generation, step=command.step)
 
 
 def release(command: ReleaseMembers) -> msg.Release:

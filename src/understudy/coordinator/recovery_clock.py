@@ -97,7 +97,7 @@ class RecoveryClock:
                 self._open(event, command)
             case RecordDecision(kind=DecisionKind.START_OVER):
                 self._running = None
-            case RecordDecision(kind=DecisionKind.VERDICT) if self._running is not None:
+            case RecordDecision(kind=DecisionKind.VERDICT | DecisionKind.REWIND) if self._running is not None:
                 self._running.verdict, self._running.verdict_at = command.reason, event.at
             case RecordDecision(kind=DecisionKind.RESUMED) if self._running is not None:
                 return self._close(self._running, command)

@@ -31,6 +31,7 @@ _MOST_PATIENCE = 16
 _STATE_EVERY = 1.0  # seconds between two questions to the kernel about the same process
 _OUTLIER = 5  # the slowest recent step counts for the pace with a fifth of its length
 _NEWS = 1.1  # a pace that changed by this factor is told
+_NEARLY = 0.8  # of the deadline
 
 _JUDGED = (Place.IN_STEP, Place.BETWEEN_STEPS, Place.FINISHED)
 _BUSY_OTHERWISE = (Place.SETUP, Place.RECOVERING)
@@ -86,6 +87,10 @@ class StallWatch:
         self._look_back(now)
         stall = self._judge(now, state_of)
         return (*events, stall) if stall is not None else tuple(events)
+
+    def nearly_stalled(self, now: float) -> bool:
+        """The world has been silent for most of its deadline: time to ask what it is doing, before the alarm."""
+        return now >= self._quiet_until and self._all_silent(now, self.deadline(), _NEARLY)
 
     # -- learning -----------------------------------------------------------------------------------------------------
 
@@ -157,13 +162,13 @@ class StallWatch:
         self._quiet_until = now + deadline
         return ProgressStalled(at=now, evidence=self._evidence(now, deadline, judged))
 
-    def _all_silent(self, now: float, deadline: float) -> bool:
+    def _all_silent(self, now: float, deadline: float, share: float = 1.0) -> bool:
         judged = [seen for seen in self._seen.values() if seen.page.place in _JUDGED]
         if not judged or any(seen.page.place in _BUSY_OTHERWISE for seen in self._seen.values()):
             return False
         if all(seen.steps == 0 and seen.page.step <= 0 for seen in judged):
             return False  # the world's first step
-        return all(now - seen.since >= self._limit(seen.page.place, deadline) for seen in judged)
+        return all(now - seen.since >= share * self._limit(seen.page.place, deadline) for seen in judged)
 
     def _limit(self, place: Place, deadline: float) -> float:
         return max(deadline, self._outside_floor) if place is Place.BETWEEN_STEPS else deadline

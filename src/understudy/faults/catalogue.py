@@ -13,6 +13,7 @@ class Kind(enum.StrEnum):
     SPIN = "spin"  # a Python loop that never ends
     HOLD_GIL = "hold-gil"  # a native call that never returns and keeps the interpreter lock
     ERROR = "error"  # the script raises
+    FLIP = "flip"  # one bit of its first weight changes; nothing else happens
     DELAY = "delay"  # it sleeps for a moment, so that others are ahead of it
 
 
@@ -31,6 +32,7 @@ class Place(enum.StrEnum):
     REGROUP = "regroup"
     TRANSFER = "transfer"
     RESUME = "resume"
+    HAND_OVER = "hand over"  # of a planned move: the one that leaves
 
 
 IN_STEP = (

@@ -66,6 +66,7 @@ class Cluster:
     store: str = "memory"
     certificates: Path | None = None
     flags: tuple[str, ...] = ()
+    tokens: Path | None = None  # of the API
     faults: tuple[Fault, ...] = ()
     started: dict[str, Started] = field(default_factory=dict)
     token: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -83,7 +84,7 @@ class Cluster:
     def start_coordinator(self, host: NamespaceHost) -> Started:
         command = [
             *(sys.executable, "-m", "understudy", "coordinator", "--listen", f"{host.address}:{PORT}"),
-            *("--http", f"127.0.0.1:{HTTP_PORT}"),
+            *("--http", f"127.0.0.1:{HTTP_PORT}", *(("--http-tokens", str(self.tokens)) if self.tokens else ())),
             *("--store", self.store, "--run-dir", str(self.run_dir), "--token-file", str(self._token_file())),
             *self._certs(host),
         ]

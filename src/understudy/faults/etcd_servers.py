@@ -69,7 +69,7 @@ class Servers:
         return "etcd://" + ",".join(f"{server.address}:{server.client_port}" for server in self.servers.values())
 
     def start(self, count: int) -> None:
-        ports = iter(_free_ports(2 * count))
+        ports = iter(free_ports(2 * count))
         self.servers = {f"e{number}": Server("127.0.0.1", next(ports), next(ports)) for number in range(count)}
         for name in self.servers:
             self._start_one(name)
@@ -151,7 +151,7 @@ def running_on(folder: Path, hosts: Sequence[NamespaceHost]) -> Iterator[Servers
         servers.close()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Free a moment ago. All are held until the last one is known, so that no two are equal."""
     with contextlib.ExitStack() as open_sockets:
         sockets = [open_sockets.enter_context(socket.socket()) for _ in range(count)]

@@ -20,6 +20,7 @@ from torch import nn
 from understudy.faults.catalogue import Fault, Kind, Place
 from understudy.foundation.ids import StepNumber
 from understudy.groups.fence import SharedFence
+from understudy.state.manifest import local
 from understudy.training.job import Job
 from understudy.training.steps import Step
 
@@ -39,6 +40,7 @@ class Injector:
         self._job, self._faults, self._proofs = job, faults, proofs
         self._step: Step | None = None
         self._joined = False
+        self._optimizer: torch.optim.Optimizer | None = None
         proofs.mkdir(parents=True, exist_ok=True)
         job.on_phase(self._on_phase)
 
@@ -46,6 +48,7 @@ class Injector:
 
     def arm(self, block: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """`block`: a module in the middle of the model. The optimizer needs two parameter groups."""
+        self._optimizer = optimizer
         block.register_forward_pre_hook(lambda *_: self._at(Place.FORWARD))
         block.register_full_backward_pre_hook(lambda *_: self._at_collective())
         optimizer.register_step_pre_hook(lambda *_: self._at(Place.BEFORE_FENCE))
@@ -123,8 +126,18 @@ class Injector:
             return
         for turn in range(fault.times):
             if self._leave_proof(fault, turn):
-                _strike(fault)
+                if fault.kind is Kind.FLIP:
+                    self._flip()
+                else:
+                    _strike(fault)
                 return
+
+    def _flip(self) -> None:
+        """A bit in the middle of a fraction: the number stays a sensible one. Written to the bare memory, of which the
+        engine knows nothing."""
+        assert self._optimizer is not None
+        first = local(self._optimizer.param_groups[0]["params"][0])
+        ctypes.c_uint32.from_address(first.data_ptr()).value ^= 1 << 12
 
     def _leave_proof(self, fault: Fault, turn: int) -> bool:
         proof = {

@@ -26,6 +26,7 @@ class WorkerSettings:
     store_host: str  # the c10d store, a process beside the agent
     store_port: int
     digest_every: int = 0  # take digests every so many steps; 0 is never
+    compare_every: int = 0  # twins compare their states every so many steps; 0 is never
     host: str = ""  # the name of this host, where the job has several
 
     def to_environment(self) -> dict[str, str]:
@@ -38,6 +39,7 @@ class WorkerSettings:
             f"{_PREFIX}STORE_HOST": self.store_host,
             f"{_PREFIX}STORE_PORT": str(self.store_port),
             f"{_PREFIX}DIGEST_EVERY": str(self.digest_every),
+            f"{_PREFIX}COMPARE_EVERY": str(self.compare_every),
             f"{_PREFIX}HOST": self.host,
         }
 
@@ -66,6 +68,7 @@ class WorkerSettings:
             store_host=need("STORE_HOST"),
             store_port=_number(f"{_PREFIX}STORE_PORT", need("STORE_PORT")),
             digest_every=_number(f"{_PREFIX}DIGEST_EVERY", need("DIGEST_EVERY")),
+            compare_every=_number(f"{_PREFIX}COMPARE_EVERY", need("COMPARE_EVERY")),
             host=need("HOST"),
         )
 

@@ -15,6 +15,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from understudy.groups.pipelines import Pipelines
+from understudy.groups.waiting import GradientWaits
 from understudy.groups.world import World
 
 
@@ -25,12 +26,14 @@ class Engines:
         self._ddp: list[DistributedDataParallel] = []
         self._fsdp_roots: list[FSDPModule] = []
         self._pipelines = Pipelines()
+        self.waits = GradientWaits()
         for module in modules:
             self._find(module)
 
     def _find(self, module: nn.Module) -> None:
         if isinstance(module, DistributedDataParallel):
             self._ddp.append(module)
+            self.waits.watch(module)
         elif isinstance(module, FSDPModule):
             self._fsdp_roots.append(module)
         else:

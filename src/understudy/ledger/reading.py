@@ -21,6 +21,7 @@ import msgspec
 
 from understudy.errors import LedgerError
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, RunInfo, StepRecord
+from understudy.protocol.commands import DecisionKind
 
 FIELDS = ("batch", "parameters", "optimizer", "rng")
 """The digests of a step record, in the order in which differences are reported."""
@@ -82,11 +83,11 @@ def read_run(path: str | Path) -> Run:
     folder = Path(path)
     info = _read_info(folder)
     torn: list[str] = []
-    steps, repeated = _read_steps(folder, info.world_size, torn)
     decisions: list[DecisionRecord] = []
     recoveries: list[RecoveryRecord] = []
     for _, record in _records(folder / "ledger" / "decisions.jsonl", _decisions, torn):
         (decisions if isinstance(record, DecisionRecord) else recoveries).append(record)
+    steps, repeated = _read_steps(folder, info.world_size, _rewinds(decisions), torn)
     return Run(
         path=folder,
         info=info,
@@ -108,7 +109,15 @@ def _read_info(folder: Path) -> RunInfo:
         raise LedgerError(f"{file} cannot be read: {error}") from None
 
 
-def _read_steps(folder: Path, world_size: int, torn: list[str]) -> tuple[dict[_Place, StepRecord], int]:
+def _rewinds(decisions: list[DecisionRecord]) -> list[tuple[int, int]]:
+    """(generation, step): what older generations recorded of this step and later ones is void, and was done again."""
+    found = (record for record in decisions if record.kind == DecisionKind.REWIND.value)
+    return [(record.generation, record.step) for record in found if record.step is not None]
+
+
+def _read_steps(
+    folder: Path, world_size: int, rewinds: list[tuple[int, int]], torn: list[str]
+) -> tuple[dict[_Place, StepRecord], int]:
     merged: dict[_Place, StepRecord] = {}
     lines: dict[_Place, list[_Line]] = {}
     repeated = 0
@@ -121,6 +130,8 @@ def _read_steps(folder: Path, world_size: int, torn: list[str]) -> tuple[dict[_P
                     f"{file} line {number}: step {record.step} of rank {record.rank} is outside this run "
                     f"of {world_size} ranks"
                 )
+            if any(record.generation < generation and record.step >= step for generation, step in rewinds):
+                continue
             earlier = lines.setdefault(place, [])
             for other in earlier:
                 _check_together(folder, other, line)

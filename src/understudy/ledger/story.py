@@ -18,6 +18,7 @@ _SECTIONS = (
     ("plans", (DecisionKind.PLAN, DecisionKind.NO_MOVE)),
     ("start overs", (DecisionKind.START_OVER,)),
     ("refills", (DecisionKind.REFILL, DecisionKind.NO_REFILL)),
+    ("twins that differ", (DecisionKind.CORRUPT, DecisionKind.REWIND)),
     ("kills", (DecisionKind.KILL,)),
     ("refusals", (DecisionKind.REFUSE,)),
     ("end", (DecisionKind.FINISH, DecisionKind.STOP)),
@@ -135,7 +136,8 @@ def _recovery(number: int, record: RecoveryRecord, run: Run, origin: float) -> B
 def _verdict(record: RecoveryRecord, run: Run) -> str:
     """The verdict and its reason, which the decision of the last generation holds in full."""
     for decision in reversed(run.decisions):
-        if decision.kind == DecisionKind.VERDICT.value and decision.generation == record.generation:
+        judged = decision.kind in (DecisionKind.VERDICT.value, DecisionKind.REWIND.value)
+        if judged and decision.generation == record.generation:
             return decision.reason
     return record.verdict
 

@@ -68,8 +68,18 @@ class AbandonGeneration(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeepAgreed(Command):
+    """All twins had this state in common: keep the copy of it, and forget older ones."""
+
+    generation: Generation
+    members: tuple[MemberId, ...]
+    step: StepNumber
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeAt(Command):
     """The verdict: every member reaches state `step` (`commit.action_for`), regroups, and receivers are served.
+    `rewind`: it is the state that was agreed on, and whoever does not receive it has kept it.
     `leavers` reach it as well and give it to whoever holds their rank now; a receiver that is its own donor takes it
     from there."""
 
@@ -80,6 +90,7 @@ class ResumeAt(Command):
     store: HostId  # the host whose c10d store is used
     reason: str
     leavers: tuple[MemberId, ...] = ()
+    rewind: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +142,8 @@ class DecisionKind(enum.Enum):
     MOVE = "move"  # at a boundary, from a process that lives
     NO_MOVE = "no move"
     SWAP = "swap"
+    CORRUPT = "corrupt"  # twins differ
+    REWIND = "rewind"  # to the last state on which all twins agreed
     ALARM = "alarm"  # a stall opened a generation without a loss
     VERDICT = "verdict"
     RESUMED = "resumed"

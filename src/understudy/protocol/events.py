@@ -105,6 +105,16 @@ class StepTold(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DigestTold(Event):
+    """Of a member's state with so many steps in it, for its twins to compare."""
+
+    member: MemberId
+    generation: Generation
+    step: StepNumber
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PositionReported(Event):
     """A member has left the old generation behind and says where it stands."""
 

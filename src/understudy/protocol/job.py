@@ -19,12 +19,14 @@ and a verdict), which are linear.
 
 from understudy.foundation.ids import Generation, MemberId, Rank
 from understudy.protocol import events as ev
+from understudy.protocol.agreement import Agreement, Finding
+from understudy.protocol.attendance import host_heard, host_joined, hosts_lost
 from understudy.protocol.blame import Blame
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import (
     Command,
     DecisionKind,
-    DismissStranger,
+    KeepAgreed,
     KillMember,
     Outcome,
     RecordDecision,
@@ -32,9 +34,8 @@ from understudy.protocol.commands import (
     StartMember,
     StopJob,
 )
-from understudy.protocol.donors import named
 from understudy.protocol.granting import grant, refusal
-from understudy.protocol.hosts import THIS_HOST, Host, Hosts
+from understudy.protocol.hosts import THIS_HOST, Hosts
 from understudy.protocol.migration import Migration
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
@@ -42,7 +43,6 @@ from understudy.protocol.recovery import Recovery
 from understudy.protocol.requests import Request
 from understudy.protocol.roster import Member, Roster, Standing
 from understudy.protocol.stages import Stage
-from understudy.protocol.telling import tell_again
 
 
 class JobMachine:
@@ -55,6 +55,7 @@ class JobMachine:
         self.recovery = Recovery(policy, self.roster, self.hosts)
         self.pool = SparePool(policy, self.roster, self.hosts)
         self.migration = Migration(policy, self.roster, self.recovery, self.pool)
+        self.agreement = Agreement()
         self.blame = Blame(policy.max_deaths_per_step)
         self.finished: set[MemberId] = set()
         self.left: set[Rank] = set()
@@ -76,6 +77,7 @@ class JobMachine:
         twin.recovery = self.recovery.copy(twin.roster, twin.hosts)
         twin.pool = self.pool.copy(twin.roster, twin.hosts)
         twin.migration = self.migration.copy(twin.roster, twin.recovery, twin.pool)
+        twin.agreement = self.agreement.copy()
         twin.blame = self.blame.copy()
         twin.finished, twin.left, twin.released = set(self.finished), set(self.left), self.released
         twin.stopped, twin.refill_at = self.stopped, self.refill_at
@@ -111,20 +113,20 @@ class JobMachine:
         match event:
             case ev.JobStarted():
                 self.hosts.join(THIS_HOST, self.policy.world_size, self.policy.spares)
-                return self._start(event.at)
+                return self.begin(event.at)
             case ev.HostJoined():
-                return self._on_host_joined(event)
+                return host_joined(self, event)
             case ev.HostSilent() | ev.HostHeard() if event.host not in self.hosts.by_id:
                 return []
             case ev.HostSilent():
                 self.hosts.fall_silent(self.hosts.by_id[event.host], event.at, self.policy.host_patience)
                 return []
             case ev.HostHeard():
-                return self._on_host_heard(event)
+                return host_heard(self, event)
             case Request():
                 return grant(self, event)
             case ev.StopRequested():
-                return self._stop(event.at, Outcome.STOPPED, event.reason, event.exit_code)
+                return self.stop(event.at, Outcome.STOPPED, event.reason, event.exit_code)
             case ev.Tick():
                 return self._on_tick(event.at)
             case ev.PaceLearnt():
@@ -143,12 +145,14 @@ class JobMachine:
             case ev.MemberEstablished():
                 return self._on_established(event, member)
             case ev.MemberLost():
-                return self._on_lost(event.at, member, event.cause)
+                return self.on_lost(event.at, member, event.cause)
+            case ev.DigestTold():
+                return self._on_digest(event, member)
             case ev.PositionReported():
-                return self._after(event.at, self.recovery.on_position(event, member))
+                return self.after(event.at, self.recovery.on_position(event, member))
             case ev.MemberPrepared():
                 self.recovery.on_prepared(event, member)
-                return self._after(event.at, self._go_on_moving(event.at))
+                return self.after(event.at, self._go_on_moving(event.at))
             case ev.StepTold():
                 return self._on_step_told(event)
             case ev.MemberResumed():
@@ -161,7 +165,7 @@ class JobMachine:
 
     # -- beginning ------------------------------------------------------------------------------------------------
 
-    def _start(self, at: float) -> list[Command]:
+    def begin(self, at: float) -> list[Command]:
         commands = self.recovery.found(at, self.pool, "the job begins")
         commands += self.pool.refill(at, self.generation, first=True)
         return commands
@@ -174,124 +178,47 @@ class JobMachine:
         started = any(isinstance(command, StartMember) for command in commands)
         return [self.recovery.record(), *commands] if started else commands
 
-    def _refill_soon(self, at: float) -> None:
+    def refill_soon(self, at: float) -> None:
         if self.stage is Stage.TRAINING and self.refill_at is None and self.pool.is_low(at):
             self.refill_at = at + self.policy.refill_delay
 
-    # -- hosts ----------------------------------------------------------------------------------------------------
-
-    def _on_host_joined(self, event: ev.HostJoined) -> list[Command]:
-        """Before the world is founded hosts gather. Later ones, and those that come back, are for spares."""
-        known = self.hosts.by_id.get(event.host)
-        if known is not None and known.present and self.generation:
-            return []  # it is there already
-        if self.generation == 0:
-            self.hosts.join(event.host, event.ranks, event.spares, event.place, event.store)
-            enough = self.hosts.founding_ranks >= self.policy.world_size
-            return self._start(event.at) if enough and self.hosts.founding_hosts >= self.policy.hosts else []
-        self.hosts.join(event.host, 0, event.ranks + event.spares, event.place, event.store)
-        back = "is back" if known is not None else "has joined"
-        note = f"host {event.host} {back}, with room for {event.ranks + event.spares} spares"
-        commands: list[Command] = [self._decision(event.at, DecisionKind.HOST, note)]
-        if self.stage is Stage.TRAINING:
-            commands += self._refill(event.at, note)
-        return commands
-
-    def _on_host_heard(self, event: ev.HostHeard) -> list[Command]:
-        host = self.hosts.by_id[event.host]
-        host.store = event.store or host.store
-        living = set(event.members)
-        ours = {member.id for member in self.roster.on_host(host.id)}
-        reason = f"its rank was given to another process while host {host.id} was away"
-        commands: list[Command] = [
-            DismissStranger(host=host.id, member=stranger, reason=reason) for stranger in sorted(living - ours)
-        ]
-        if not host.present:
-            return commands  # it has to join again
-        self.hosts.speak(host)
-        for gone in sorted(ours - living):
-            member = self.roster.members.get(gone)  # an earlier one may have made the world start over
-            cause = Cause(kind=CauseKind.DISMISSED, detail=f"it is not on host {host.id} any more")
-            if member is not None and not _stops(commands):
-                commands += self._on_lost(event.at, member, cause)
-        if _stops(commands):
-            return commands
-        self._refill_soon(event.at)
-        still = [member for id_ in sorted(ours & living) if (member := self.roster.members.get(id_)) is not None]
-        commands += tell_again(self.recovery, event.at, still)
-        if self.stage is Stage.STOPPING and self.recovery.established:
-            commands += self._man_vacancies(event.at)  # it may have the spares that were missing
-        return self._after(event.at, commands)
-
-    def _man_vacancies(self, at: float) -> list[Command]:
-        """A member that is not connected yet is told later; that it has the rank is recorded now."""
-        vacant = len(self.recovery.vacancies())
-        manned = self.recovery.man_vacancies(at, self.pool)
-        return [self.recovery.record(), *manned] if len(self.recovery.vacancies()) < vacant else []
-
-    def _on_hosts_lost(self, at: float, lost: list[Host]) -> list[Command]:
-        """All members of all these hosts at once, in one generation: a switch may take many hosts with it."""
-        reasons: list[str] = []
-        commands: list[Command] = []
-        for host in lost:
-            why = f"it was silent for {at - (host.silent_since or at):.1f} s"
-            self.hosts.lose(host, at + self.policy.suspicion)
-            members = self.roster.on_host(host.id)
-            ranks = sorted(member.rank for member in members if self._is_needed(member) and member.rank is not None)
-            for member in members:
-                if self._is_understudy(member):
-                    commands += self.migration.on_understudy_lost(at, member, why)
-                self.roster.remove(member)
-                self.finished.discard(member.id)
-            if ranks:
-                reasons.append(f"host {host.id} was lost with {named(ranks)}: {why}")
-            else:
-                note = f"host {host.id} was lost: {why}; it held no rank"
-                commands.append(self._decision(at, DecisionKind.HOST, note))
-        if not reasons:
-            return self._after(at, commands)  # its spares may have been a hope
-        reason = "; ".join(reasons)
-        if self.released:
-            return commands + self._stop(at, Outcome.FAILED, f"{reason}, while the scripts came to their end", 1)
-        return commands + self._open(at, reason, DecisionKind.SWAP)
+    # -- first steps --------------------------------------------------------------------------------------------------
 
     def _on_established(self, event: ev.MemberEstablished, member: Member) -> list[Command]:
         if event.generation != self.recovery.founded_in:
             return []
         commands = self.recovery.on_established(event.at, member, event.twin_key, event.holdings)
         if self.refill_at is None and self.stage is Stage.TRAINING:
-            self._refill_soon(event.at)  # a world that started over has taken its spares along
+            self.refill_soon(event.at)  # a world that started over has taken its spares along
         return commands
 
     # -- losses ---------------------------------------------------------------------------------------------------
 
-    def _on_lost(self, at: float, member: Member, cause: Cause) -> list[Command]:
+    def on_lost(self, at: float, member: Member, cause: Cause) -> list[Command]:
         was_warm = member.standing is Standing.PARKED
-        needed, prepared_for_a_move = self._is_needed(member), self._is_understudy(member)
+        needed, prepared_for_a_move = self.needed_for(member), self.roster.is_understudy(member)
         self.roster.remove(member)
         self.finished.discard(member.id)
         if member.rank is None:
             return self._on_spare_lost(at, member, was_warm, cause)
         if prepared_for_a_move:
             return self.migration.on_understudy_lost(at, member, cause.detail)
-        if not needed:
+        if needed is None:
             return []  # it has handed its rank over
         if self.released or (cause.kind is CauseKind.EXIT and cause.exit_code == 0):
             return self._on_left(at, member.rank, cause)
         lost = f"rank {member.rank} (member {member.id}) was lost: {cause.detail}"
         useless = self.blame.verdict_on(member.rank, cause)
         if useless is not None:
-            return self._stop(at, Outcome.FAILED, useless, exit_code_for(cause))
-        return self._open(at, lost, DecisionKind.SWAP, exit_code_for(cause), member.rank, member.id)
+            return self.stop(at, Outcome.FAILED, useless, exit_code_for(cause))
+        return self.open(at, lost, DecisionKind.SWAP, exit_code_for(cause), member.rank, member.id)
 
-    def _is_understudy(self, member: Member) -> bool:
-        return member.rank is not None and self.roster.understudies.get(member.rank) == member.id
-
-    def _is_needed(self, member: Member) -> bool:
-        """Does a rank miss something without it? A leaver is needed until the world has resumed without it."""
-        if member.leaving:
-            return self.stage in (Stage.STOPPING, Stage.FORMING)
-        return member.rank is not None and self.roster.holders.get(member.rank) == member.id
+    def needed_for(self, member: Member) -> Rank | None:
+        """The rank that misses something without it. A leaver is needed until the world has resumed without it."""
+        if member.rank is None or self.roster.is_understudy(member):
+            return None
+        handed_over = member.leaving and self.stage not in (Stage.STOPPING, Stage.FORMING)
+        return None if handed_over else member.rank
 
     def _on_spare_lost(self, at: float, member: Member, was_warm: bool, cause: Cause) -> list[Command]:
         self.pool.on_spare_lost(member, was_warm)
@@ -306,16 +233,16 @@ class JobMachine:
         """A script came to its end. All of them: the job is done."""
         if cause.exit_code != 0:
             reason = f"rank {rank} ended its script with a failure: {cause.detail}"
-            return self._stop(at, Outcome.FAILED, reason, exit_code_for(cause))
+            return self.stop(at, Outcome.FAILED, reason, exit_code_for(cause))
         self.left.add(rank)
         if not self.released and self.stage in (Stage.STOPPING, Stage.FORMING):
             reason = f"rank {rank} ended its script while the world was being formed again"
-            return self._stop(at, Outcome.FAILED, reason, exit_code_for(cause))
+            return self.stop(at, Outcome.FAILED, reason, exit_code_for(cause))
         if len(self.left) == self.policy.world_size:
-            return self._stop(at, Outcome.SUCCEEDED, "every rank ended its script", 0)
+            return self.stop(at, Outcome.SUCCEEDED, "every rank ended its script", 0)
         return []
 
-    def _open(
+    def open(
         self,
         at: float,
         reason: str,
@@ -328,27 +255,28 @@ class JobMachine:
         self.finished.clear()
         self.refill_at = None
         self.migration.interrupted()
+        self.agreement.interrupted()
         self.migration.settled(self.recovery.vacancies())
         self.recovery.promote_understudies()
         if self.left:
             gone = ", ".join(str(rank) for rank in sorted(self.left))
             reason = f"{reason}; rank {gone} had already ended its script, so the world cannot be formed again"
-            return self._stop(at, Outcome.FAILED, reason, exit_code)
+            return self.stop(at, Outcome.FAILED, reason, exit_code)
         no_way = self.recovery.cannot_open()
         if no_way is None and self.recovery.established:
             no_way = self.pool.cannot_fill(len(self.recovery.vacancies()), at)
         if no_way is not None:
-            return self._stop(at, Outcome.FAILED, f"{reason}; no swap: {no_way}", exit_code)
-        return self._after(at, self.recovery.open(at, self.pool, reason, kind, rank, member))
+            return self.stop(at, Outcome.FAILED, f"{reason}; no swap: {no_way}", exit_code)
+        return self.after(at, self.recovery.open(at, self.pool, reason, kind, rank, member))
 
     def open_now(self, at: float, reason: str) -> list[Command]:
-        return self._open(at, reason, DecisionKind.ALARM)
+        return self.open(at, reason, DecisionKind.ALARM)
 
     def open_again(self, at: float, reason: str) -> tuple[Command, ...]:
         """For a coordinator that takes over in the middle of a recovery."""
-        return self._noting_the_end(self._open(at, reason, DecisionKind.ALARM))
+        return self._noting_the_end(self.open(at, reason, DecisionKind.ALARM))
 
-    def _after(self, at: float, commands: list[Command]) -> list[Command]:
+    def after(self, at: float, commands: list[Command]) -> list[Command]:
         """A verdict may be possible now; it may also be that the world has to start over, or that nothing helps."""
         if self.stage is not Stage.STOPPING or self.recovery.awaited:
             return commands
@@ -357,14 +285,20 @@ class JobMachine:
         if self.recovery.vacancies():
             no_way = self.pool.cannot_fill(len(self.recovery.vacancies()), at)
             if no_way is not None:
-                return commands + self._stop(at, Outcome.FAILED, f"{self.recovery.reason}; no swap: {no_way}", 1)
-            commands += self._man_vacancies(at)
+                return commands + self.stop(at, Outcome.FAILED, f"{self.recovery.reason}; no swap: {no_way}", 1)
+            commands += self.man_vacancies(at)
         if self.recovery.joining or self.recovery.vacancies():
             return commands  # a silent host may come back with its spares; if not, its loss will say so
         step = self.recovery.verdict(at)
         if isinstance(step, str):
-            return commands + self._stop(at, Outcome.FAILED, step, 1)
+            return commands + self.stop(at, Outcome.FAILED, step, 1)
         return commands + step
+
+    def man_vacancies(self, at: float) -> list[Command]:
+        """A member that is not connected yet is told later; that it has the rank is recorded now."""
+        vacant = len(self.recovery.vacancies())
+        manned = self.recovery.man_vacancies(at, self.pool)
+        return [self.recovery.record(), *manned] if len(self.recovery.vacancies()) < vacant else []
 
     def _could_wait_for_room(self, at: float) -> bool:
         """A silent host comes back or is lost; both will be heard of."""
@@ -376,7 +310,7 @@ class JobMachine:
         if no_way is None and not self.pool.room_for_a_world(at):
             no_way = f"there is no room for {self.policy.world_size} ranks: a host was lost or is under suspicion"
         if no_way is not None:
-            return self._stop(at, Outcome.FAILED, f"{self.recovery.reason}; {no_way}", 1)
+            return self.stop(at, Outcome.FAILED, f"{self.recovery.reason}; {no_way}", 1)
         with_rank = [member for member in self.roster.members.values() if member.rank is not None]
         kills: list[Command] = [KillMember(member=member.id, reason="the world starts over") for member in with_rank]
         for member in with_rank:
@@ -392,19 +326,19 @@ class JobMachine:
         stopped = [self.roster.members[id_] for id_ in event.stopped if id_ in self.roster.members]
         if stopped:
             return self.recovery.kill(event.at, stopped, f"{event.evidence}, and its process is stopped")
-        return self._open(event.at, event.evidence, DecisionKind.ALARM)
+        return self.open(event.at, event.evidence, DecisionKind.ALARM)
 
     def _on_tick(self, at: float) -> list[Command]:
         lost = self.hosts.overdue(at)
         if lost:
-            return self._on_hosts_lost(at, lost)
+            return hosts_lost(self, at, lost)
         if self.released:
             return []
         if self.refill_at is not None and at >= self.refill_at:
             return self._refill(at, "the pool is below its size")
         late = self.recovery.forming_is_late(at) or self.recovery.boundary_is_late(at)
         if late is not None:
-            return self._open(at, late, DecisionKind.ALARM)
+            return self.open(at, late, DecisionKind.ALARM)
         return self.recovery.on_tick(at) + self.migration.on_tick(at)
 
     # -- recovery's end ---------------------------------------------------------------------------------------------
@@ -422,7 +356,7 @@ class JobMachine:
         leavers = self.roster.departing()
         if leavers and self.recovery.attempts:  # not only once: then their twins shall give
             return self.recovery.kill(event.at, leavers, f"{why}; it could not hand its rank over")
-        return self._open(event.at, why, DecisionKind.ALARM)
+        return self.open(event.at, why, DecisionKind.ALARM)
 
     def _on_parked(self, at: float, member: Member) -> list[Command]:
         if member.rank is None:
@@ -452,7 +386,38 @@ class JobMachine:
         if commands:
             self.finished.clear()
             self.refill_at = None
-        return self._after(event.at, commands)
+            self.agreement.interrupted()
+        return self.after(event.at, commands)
+
+    # -- twins that differ --------------------------------------------------------------------------------------------
+
+    def _on_digest(self, event: ev.DigestTold, member: Member) -> list[Command]:
+        current = event.generation == self.generation and self.stage is Stage.TRAINING and not self.released
+        if not current or member.rank is None or self.roster.holders.get(member.rank) != member.id:
+            return []
+        known = self.recovery.twin_keys
+        finding = self.agreement.take(member.rank, event.step, event.digest, self.policy.world_size, known)
+        if finding is None:
+            return []
+        if finding.agreed:
+            everybody = tuple(holder.id for holder in self.roster.seated())
+            return [KeepAgreed(generation=self.generation, members=everybody, step=finding.step)]
+        return self._on_disagreement(event.at, finding)
+
+    def _on_disagreement(self, at: float, finding: Finding) -> list[Command]:
+        agreed = self.agreement.agreed
+        since = "no state was agreed on before" if agreed is None else f"all agreed before step {agreed}"
+        reason = f"{finding}; {since}"
+        if finding.torn and self.agreement.torn_at == finding.step:
+            return self.stop(at, Outcome.FAILED, f"{reason}; to compute it again did not help", 1)
+        self.agreement.torn_at = finding.step if finding.torn else None
+        self.recovery.rewind = agreed is not None
+        noted: list[Command] = [self.decision(at, DecisionKind.CORRUPT, reason), self.recovery.record()]
+        if not finding.odd:
+            return noted + self.open(at, reason, DecisionKind.ALARM)
+        ended = [self.roster.holder(rank).id for rank in finding.odd]
+        self.recovery.killed.update(ended)
+        return noted + [KillMember(member=member, reason=reason) for member in ended]
 
     # -- end ----------------------------------------------------------------------------------------------------------
 
@@ -462,21 +427,21 @@ class JobMachine:
         if event.generation != self.generation or self.stage is Stage.STOPPING:
             return []
         self.finished.add(member.id)
-        if len(self.finished) < self.policy.world_size:
-            return []
+        if len(self.finished) < self.policy.world_size or self.recovery.killed:
+            return []  # somebody is being ended: its rank has to be manned once more
         self.released = True
         members = tuple(member.id for member in self.roster.seated())
         return [
-            self._decision(event.at, DecisionKind.FINISH, "every rank has committed its last step"),
+            self.decision(event.at, DecisionKind.FINISH, "every rank has committed its last step"),
             self.recovery.record(),  # nobody who takes over may form this world again
             ReleaseMembers(generation=self.generation, members=members),
         ]
 
-    def _stop(self, at: float, outcome: Outcome, reason: str, exit_code: int) -> list[Command]:
+    def stop(self, at: float, outcome: Outcome, reason: str, exit_code: int) -> list[Command]:
         """Recorded like a generation: a coordinator that was deposed must not end the job, and whoever takes over must
         not go on with a job that has ended."""
         return [
-            self._decision(at, DecisionKind.STOP, reason),
+            self.decision(at, DecisionKind.STOP, reason),
             self.recovery.record(),
             StopJob(outcome=outcome, reason=reason, exit_code=exit_code),
         ]
@@ -496,12 +461,8 @@ class JobMachine:
             )
         ]
 
-    def _decision(self, at: float, kind: DecisionKind, reason: str) -> RecordDecision:
+    def decision(self, at: float, kind: DecisionKind, reason: str) -> RecordDecision:
         return RecordDecision(at=at, generation=self.generation, kind=kind, reason=reason)
-
-
-def _stops(commands: list[Command]) -> bool:
-    return any(isinstance(command, StopJob) for command in commands)
 
 
 def exit_code_for(cause: Cause) -> int:

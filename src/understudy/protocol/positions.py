@@ -12,12 +12,14 @@ class Position:
     `holds`: the number of committed steps in its state (it would run step `holds` next), or None when its state is
     empty or torn (a joiner, or a receiver whose transfer was interrupted).
     `arrived`: it stands at the fence of step `holds` with final gradients, and needs nobody to apply them.
+    `kept`: the state of which it has a copy because all twins agreed on it (`agreement`).
     `established`: its engines have settled (first step behind it), so that a joiner can be made equal to it.
     """
 
     holds: StepNumber | None
     arrived: bool = False
     established: bool = True
+    kept: StepNumber | None = None
 
     def __str__(self) -> str:
         if not self.established:

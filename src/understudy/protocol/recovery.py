@@ -4,7 +4,6 @@ Knows what is awaited from whom in the current generation. Called only by `job`.
 answered is said again on a tick, and every answer may come twice.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
@@ -17,9 +16,9 @@ from understudy.protocol.commands import (
     RecordGeneration,
     ResumeAt,
 )
-from understudy.protocol.commit import Action, Verdict, action_for, judge
-from understudy.protocol.donors import NoDonor, choose_donors, named, without_twin
+from understudy.protocol.donors import named, without_twin
 from understudy.protocol.hosts import THIS_HOST, Hosts
+from understudy.protocol.planning import Situation, make_plan
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
 from understudy.protocol.positions import Position
@@ -53,6 +52,7 @@ class Recovery:
     store: HostId = THIS_HOST  # whose c10d store is used in this generation
     boundary: StepNumber | None = None  # the generation is left before this step, and not at once
     leavers_at: dict[Rank, Position] = field(default_factory=dict)
+    rewind: bool = False  # to the last state that all twins agreed on; until the world has resumed there
     plan: ResumeAt | None = None
     deadline: float | None = None
     resend_at: float | None = None
@@ -81,6 +81,7 @@ class Recovery:
             self.store,
             self.boundary,
             dict(self.leavers_at),
+            self.rewind,
             self.plan,
             self.deadline,
             self.resend_at,
@@ -269,7 +270,7 @@ class Recovery:
     def on_position(self, event: ev.PositionReported, member: Member) -> list[Command]:
         if event.generation != self.generation or self.stage is not Stage.STOPPING or member.rank is None:
             return []
-        if member.standing is Standing.JOINING or self.roster.understudies.get(member.rank) == member.id:
+        if member.standing is Standing.JOINING or self.roster.is_understudy(member):
             return []  # its rehearsal is not over, or the rank is another one's; what it says counts later
         position = event.position
         if not member.founder:
@@ -286,7 +287,7 @@ class Recovery:
         assert member.rank is not None
         member.standing = Standing.PREPARED
         self._learn(member.rank, event.twin_key, event.holdings)
-        if self.roster.understudies.get(member.rank) == member.id:
+        if self.roster.is_understudy(member):
             return []  # the rank is another one's still
         self.joining.discard(member.id)
         self.positions[member.rank] = Position(holds=None)
@@ -299,17 +300,6 @@ class Recovery:
         if holdings and twin_key not in self.holdings:
             self.holdings[twin_key] = frozenset(holdings)
 
-    def _in_turn(self, donors: Mapping[Rank, tuple[Rank, ...]]) -> tuple[tuple[Rank, tuple[Rank, ...]], ...]:
-        """Who has nothing to lose comes first, and before it who takes from a leaver. A laggard's older state is the
-        last one if its donors die before it has been served; and by then a joiner is whole, which can give in their
-        place."""
-
-        def turn(entry: tuple[Rank, tuple[Rank, ...]]) -> tuple[bool, bool, Rank]:
-            receiver, givers = entry
-            return receiver not in givers, self.positions[receiver].holds is not None, receiver
-
-        return tuple(sorted(donors.items(), key=turn))
-
     def must_start_over(self) -> bool:
         """Somebody is still in its first step: then nobody has committed it, and nothing is lost."""
         if self.established:
@@ -321,49 +311,35 @@ class Recovery:
 
     def verdict(self, at: float) -> list[Command] | str:
         """The plan for this generation, or the reason why there can be none."""
-        verdict = judge({**self.positions, **self.leavers_at})
-        if verdict is None:
-            return f"{self.reason}; no live rank holds any state"
-        donors = self._find_donors(verdict.step)
-        if isinstance(donors, NoDonor):
-            return f"{self.reason}; no swap: {donors.reason}"
+        situation = Situation(
+            positions=self.positions,
+            leavers=self.leavers_at,
+            twin_keys=self.twin_keys,
+            holdings=self.holdings,
+            donors_per_receiver=self.policy.donors_per_receiver,
+        )
+        plan = make_plan(situation, rewind=self.rewind, at_boundary=self.boundary is not None)
+        if isinstance(plan, str):
+            return f"{self.reason}; {plan}"
         members = self.roster.seated()
         self.store = self._choose_store(at)  # its host may have been lost since the generation was opened
         self.plan = ResumeAt(
             generation=self.generation,
-            step=verdict.step,
+            step=plan.step,
             members=tuple(member.id for member in members),
-            donors=self._in_turn(donors),
+            donors=plan.donors,
             store=self.store,
-            reason=verdict.reason,
-            leavers=tuple(self.roster.leavers[rank] for rank, givers in sorted(donors.items()) if rank in givers),
+            reason=plan.reason,
+            leavers=tuple(self.roster.leavers[rank] for rank in plan.handed),
+            rewind=plan.rewind,
         )
         self.stage = Stage.FORMING
         self.established = True  # every survivor said so, even if the news of the first commit was lost
         self.awaited.update(member.id for member in members)
         self.deadline = at + self.policy.forming_limit
         self.resend_at = at + self.policy.resend_every
-        return [self._decision(at, DecisionKind.VERDICT, self._told(verdict), step=verdict.step), self.plan]
-
-    def _told(self, verdict: Verdict) -> str:
-        if self.boundary is not None and verdict.committed is None and not any(p.arrived for p in self._known()):
-            return f"every rank has stopped before step {verdict.step}"
-        return f"{'commit' if verdict.committed is not None else 'retry'}: {verdict.reason}"
-
-    def _known(self) -> list[Position]:
-        return [*self.positions.values(), *self.leavers_at.values()]
-
-    def _find_donors(self, step: StepNumber) -> dict[Rank, tuple[Rank, ...]] | NoDonor:
-        """A receiver whose leaver has the state takes it from there: from its own rank, so to speak. Then it can give
-        to others, if nobody else can."""
-        receivers = {rank for rank, p in self.positions.items() if action_for(p, step) is Action.RECEIVE}
-        handed = {rank for rank, p in self.leavers_at.items() if action_for(p, step) is not Action.RECEIVE}
-        givers = [rank for rank in self.positions if rank not in receivers]
-        limit = self.policy.donors_per_receiver
-        donors = choose_donors(receivers - handed, givers, self.twin_keys, self.holdings, limit)
-        if isinstance(donors, NoDonor) and handed:
-            donors = choose_donors(receivers - handed, [*givers, *handed], self.twin_keys, self.holdings, limit)
-        return donors if isinstance(donors, NoDonor) else donors | {rank: (rank,) for rank in receivers & handed}
+        kind = DecisionKind.REWIND if plan.rewind else DecisionKind.VERDICT
+        return [self._decision(at, kind, plan.reason, step=plan.step), self.plan]
 
     def on_resumed(self, event: ev.MemberResumed, member: Member) -> list[Command]:
         if event.generation != self.generation or self.stage is not Stage.FORMING:
@@ -376,6 +352,7 @@ class Recovery:
         self.stage = Stage.TRAINING
         self.attempts, self.attempted_at = 0, None
         self.deadline = self.resend_at = None
+        self.rewind = False
         resumed = self._decision(event.at, DecisionKind.RESUMED, self.reason, step=self.plan.step)
         over: list[Command] = [
             KillMember(member=leaver.id, reason=f"it has handed rank {leaver.rank} over")

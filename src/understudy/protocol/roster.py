@@ -97,6 +97,9 @@ class Roster:
         member.assigned_in, member.assigned_at = generation, at
         self.understudies[rank] = member.id
 
+    def is_understudy(self, member: Member) -> bool:
+        return member.rank is not None and self.understudies.get(member.rank) == member.id
+
     def hand_over(self, rank: Rank) -> Member:
         """The understudy holds the rank from now on. Returns whoever leaves."""
         leaver = self.holder(rank)

@@ -9,7 +9,7 @@ is dismissed; the move begins anew.
 
 from dataclasses import dataclass
 
-from understudy.foundation.ids import Generation, HostId, MemberId, Rank
+from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
 from understudy.protocol.commands import Command, StopJob
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
@@ -63,6 +63,8 @@ class Facts:
     released: bool
     stopped: StopJob | None = None
     moves: tuple[tuple[Rank, str], ...] = ()  # ranks that are to move, and why
+    agreed: StepNumber | None = None  # the newest state that all twins had in common
+    rewind: bool = False
 
     def active(self) -> dict[Rank, MemberId]:
         """Who trained, by rank."""
@@ -115,6 +117,8 @@ def facts_of(machine: JobMachine, at: float) -> Facts:
         released=machine.released,
         stopped=machine.stopped,
         moves=tuple(sorted(machine.migration.reasons.items())),
+        agreed=machine.agreement.agreed,
+        rewind=recovery.rewind,
     )
 
 
@@ -137,6 +141,7 @@ def take_over(policy: Policy, facts: Facts, at: float) -> tuple[JobMachine, tupl
     recovery.homes = {rank: (host, slot) for rank, host, slot in facts.homes}
     recovery.store, recovery.pace = facts.store, facts.pace
     machine.migration.reasons = dict(facts.moves)
+    machine.agreement.agreed, recovery.rewind = facts.agreed, facts.rewind
     if facts.stopped is not None:
         machine.stopped = facts.stopped
         return machine, (facts.stopped,)

@@ -37,7 +37,7 @@ def leave(recovery: "Recovery", members: Iterable[Member]) -> list[Command]:
     bound: list[MemberId] = []
     free: list[MemberId] = []
     for member in members:
-        if member.rank is not None and recovery.roster.understudies.get(member.rank) == member.id:
+        if recovery.roster.is_understudy(member):
             continue
         in_steps = recovery.boundary is not None and member.standing is Standing.ACTIVE
         (bound if in_steps else free).append(member.id)

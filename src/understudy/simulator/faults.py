@@ -15,6 +15,7 @@ from understudy.simulator.member import Place, SimulatedMember
 class FaultKind(enum.Enum):
     KILL = "kill"
     HANG = "hang"
+    FLIP = "flip"  # a bit of its state changes, and nobody notices
 
 
 class Moment(enum.Enum):

@@ -100,7 +100,9 @@ class Invariants:
             return  # of a coordinator that was deposed: everybody has heard of the newer generation
         if generation == command.generation and step != command.step:
             raise Violation(f"3: generation {generation} was to resume at step {step} and now at {command.step}")
-        if generation != command.generation and self._would_lose(command.step):
+        if command.rewind and generation != command.generation:
+            self.committed = min(self.committed, command.step)  # what came later is void, and is done again
+        elif generation != command.generation and self._would_lose(command.step):
             raise Violation(f"2: the verdict is step {command.step}, but a later step is already committed")
         self.verdict = (command.generation, command.step)
 

@@ -14,7 +14,15 @@ from typing import Protocol
 
 from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
-from understudy.protocol.commands import AbandonGeneration, AskStep, AssignRank, Command, ReleaseMembers, ResumeAt
+from understudy.protocol.commands import (
+    AbandonGeneration,
+    AskStep,
+    AssignRank,
+    Command,
+    KeepAgreed,
+    ReleaseMembers,
+    ResumeAt,
+)
 from understudy.protocol.commit import Action, action_for
 from understudy.protocol.positions import Position
 from understudy.simulator.script import Script, State
@@ -96,6 +104,9 @@ class SimulatedMember:
     meeting: Meeting | None = None
     boundary: tuple[Generation, int] | None = None  # the generation to leave for, and before which step
     leaves: bool = False
+    corrupt: bool = False  # a bit of its state has flipped
+    copies: tuple[State, ...] = ()  # of its state, whenever it was compared with its twins
+    kept: int | None = None  # the one of them on which all agreed
     hung: bool = False
     forsaken: bool = False  # its host was given up; nobody listens to it any more
     ticket: int = 0  # changes with every new place
@@ -137,6 +148,10 @@ class SimulatedMember:
                 self._on_abandon(command, world)
             case AskStep():
                 self._on_ask_step(command, world)
+            case KeepAgreed():
+                if command.generation == self.acting and any(len(copy_) == command.step for copy_ in self.copies):
+                    self.kept = command.step
+                    self.copies = tuple(copy_ for copy_ in self.copies if len(copy_) >= command.step)
             case ResumeAt():
                 self._on_resume_at(command, world)
             case ReleaseMembers():
@@ -191,10 +206,14 @@ class SimulatedMember:
 
     def _obey_verdict(self, command: ResumeAt, world: Surroundings) -> None:
         assert self.rank is not None
+        donors = dict(command.donors)
         action = action_for(self.position(), command.step)
+        if command.rewind:
+            action = Action.RECEIVE if self.rank in donors else Action.HOLD
+            self._go_back(command.step)
         self.acting, self.target, self.resumed = command.generation, command.step, False
         self.receives = action is Action.RECEIVE
-        self.donors = dict(command.donors).get(self.rank, ())
+        self.donors = donors.get(self.rank, ())
         self.leaves = self.id in command.leavers
         if not self.leaves:
             world.on_acting(self)
@@ -202,6 +221,11 @@ class SimulatedMember:
             self.enter(Place.APPLYING_VERDICT)
         else:
             self._take_part(world)
+
+    def _go_back(self, step: int) -> None:
+        self.copies = tuple(copy_ for copy_ in self.copies if len(copy_) <= step)
+        if self.kept == step:
+            self.state, self.corrupt = self.copies[-1], False
 
     def _take_part(self, world: Surroundings) -> None:
         """In the world that is formed, or in nothing but handing over."""
@@ -266,10 +290,10 @@ class SimulatedMember:
                 if not self.established:
                     self._establish(world)
                 else:
-                    world.on_committed(self)
+                    self._commit(world)
                     self._go_on(world)
             case Place.ESTABLISHING:
-                world.on_committed(self)
+                self._commit(world)
                 event = ev.MemberEstablished(
                     at=world.now,
                     member=self.id,
@@ -286,7 +310,7 @@ class SimulatedMember:
         match self.place:
             case Place.APPLYING_VERDICT:
                 self._apply(world)
-                world.on_committed(self)
+                self._commit(world)
                 if not self._unwind_if_abandoned(world):
                     self._take_part(world)
             case Place.REGROUPING if self.receives:
@@ -299,7 +323,7 @@ class SimulatedMember:
             case Place.RECEIVING:
                 donor = world.donor(self)
                 assert donor is not None
-                self.state = donor.state
+                self.state, self.corrupt = donor.state, donor.corrupt
                 self._resume(world)
 
     # -- parts of moves -----------------------------------------------------------------------------------------------
@@ -335,6 +359,21 @@ class SimulatedMember:
         self.arrived = False
         world.on_applied(self)
 
+    def _commit(self, world: Surroundings) -> None:
+        """Twins compare what they hold, and keep it until they know whether they agree."""
+        world.on_committed(self)
+        assert self.state is not None
+        every = self.script.compare_every
+        if not every or len(self.state) % every:
+            return
+        if not self.corrupt:
+            agreed = tuple(copy_ for copy_ in self.copies[:-1] if len(copy_) == self.kept)
+            self.copies = (*agreed, *self.copies[-1:], self.state)
+        digest = "flipped" if self.corrupt else str(len(self.state))
+        step = StepNumber(len(self.state))
+        told = ev.DigestTold(at=world.now, member=self.id, generation=self.acting, step=step, digest=digest)
+        world.send(self, told)
+
     def _establish(self, world: Surroundings) -> None:
         if self._unwind_if_abandoned(world):
             return
@@ -368,7 +407,8 @@ class SimulatedMember:
     # -- saying -------------------------------------------------------------------------------------------------------
 
     def position(self) -> Position:
-        return Position(holds=self.holds, arrived=self.arrived, established=self.established)
+        kept = None if self.kept is None else StepNumber(self.kept)
+        return Position(holds=self.holds, arrived=self.arrived, established=self.established, kept=kept)
 
     def _report(self, world: Surroundings) -> None:
         event = ev.PositionReported(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from understudy.foundation.ids import Rank
-from understudy.protocol import recovery
+from understudy.protocol import planning
 from understudy.protocol.commit import Verdict
 from understudy.protocol.positions import Position
 from understudy.simulator.explorer import explore
@@ -27,7 +27,7 @@ def retry_although_applied(positions: Mapping[Rank, Position]) -> Verdict | None
 @contextmanager
 def planted_bug() -> Iterator[None]:
     """While this lasts, every machine judges by the wrong rule."""
-    rules = vars(recovery)
+    rules = vars(planning)
     right = rules["judge"]
     rules["judge"] = retry_although_applied
     try:

@@ -16,6 +16,7 @@ KINDS: dict[str, str] = {
     "had already ended its script": "lost after release",
     "--spares 0": "no spares allowed",
     "died before they were warm": "host not healthy",
+    "to compute it again did not help": "twins differ",
     "while the scripts came to their end": "lost after release",
     "is under suspicion": "no usable host",
     "no host is there": "no usable host",

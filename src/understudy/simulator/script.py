@@ -21,6 +21,7 @@ class Script:
     fenced: bool
     shards: int = 1
     crossed: bool = False
+    compare_every: int = 0  # steps between two comparisons of twins; 0: never
 
     def __post_init__(self) -> None:
         if not self.fenced and (self.shards != 1 or self.crossed):

@@ -257,7 +257,10 @@ class Simulation(World):
                 self.fired["two at once"] += 1
         for victim in victims:
             self.story.append(f"fault: {fault.kind.value} {victim.id} (rank {victim.rank}) {victim.place.value}")
-            if fault.kind is FaultKind.HANG:
+            if fault.kind is FaultKind.FLIP:
+                victim.corrupt = victim.state is not None
+                self.fired["flip"] += 1
+            elif fault.kind is FaultKind.HANG:
                 victim.hung = True
                 self.fired["hang"] += 1
             else:

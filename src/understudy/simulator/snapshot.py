@@ -130,6 +130,7 @@ def _member(member: SimulatedMember) -> Snapshot:
         member.meeting,
         member.boundary,
         member.leaves,
+        (member.corrupt, member.copies, member.kept),
     )
 
 

@@ -15,6 +15,7 @@ from understudy.protocol.commands import (
     AskStep,
     AssignRank,
     Command,
+    KeepAgreed,
     KillMember,
     ReleaseMembers,
     ResumeAt,
@@ -97,7 +98,7 @@ class World(ABC):
                 self._tell((command.member,), command)
             case ResumeAt():
                 self._tell((*command.members, *command.leavers), command)
-            case AbandonGeneration() | AskStep() | ReleaseMembers():
+            case AbandonGeneration() | AskStep() | KeepAgreed() | ReleaseMembers():
                 self._tell(command.members, command)
             case KillMember():
                 self.kill_for(self.own(command.member), command)

@@ -16,6 +16,7 @@ import msgspec
 
 from understudy.errors import WireError
 from understudy.foundation.ids import Generation
+from understudy.training.stacks import all_stacks
 from understudy.wire import framing, handover, messages
 
 _INTERRUPT_EVERY = 0.003
@@ -42,8 +43,10 @@ class ControlLine:
         self.at_boundary = False  # the newest generation was opened with one, and we came to it
         self._begun = -1  # the newest step that the main thread has begun
         self.plan: messages.Resume | None = None
+        self.agreed: int | None = None  # the newest state that all twins had in common
         self.released = False
         self.wanted_memory = 0  # bytes that an idle spare is asked to keep ready
+        self.in_gradient_wait: Callable[[], bool] = lambda: False
         self.send(messages.Hello(member=member, token=token, pid=os.getpid()))
         threading.Thread(target=self._listen, name="understudy-control", daemon=True).start()
 
@@ -169,10 +172,14 @@ class ControlLine:
                 case messages.Resume():
                     self.plan = message
                     answer = self._repeat(messages.Resumed, message.generation)
+                case messages.Agreed():
+                    self.agreed = message.step
                 case messages.Release():
                     self.released = True
                 case messages.KeepWarm():
                     self.wanted_memory = message.memory
+                case messages.AskStacks():
+                    answer = all_stacks(message.number, self.in_gradient_wait())
             self._changed.notify_all()
         if answer is not None:
             self.send(answer)

@@ -339,6 +339,7 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
         progress=progress,
         ledger=ledger,
         joiner=joiner,
+        compare_every=settings.compare_every,
     )
     holder.append(member)
     if joiner:

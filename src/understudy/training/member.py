@@ -30,6 +30,7 @@ from understudy.state.manifest import Protected
 from understudy.state.taking import Received, Taking
 from understudy.training.bequest import Bequest, BequestFile
 from understudy.training.control import ControlLine
+from understudy.training.copies import Copies
 from understudy.training.fingerprint import fingerprint_of
 from understudy.training.own_state import OwnState
 from understudy.training.record import StepLedger
@@ -63,12 +64,14 @@ class Member:
         progress: ProgressWriter,
         ledger: StepLedger,
         joiner: bool,
+        compare_every: int = 0,
     ) -> None:
         assignment = control.assignment
         assert assignment is not None
         self.control, self.world, self.ledger, self._progress = control, world, ledger, progress
         self.fences, self.own_state, self._bequest, self._host = fences, own_state, bequest, host
         self.joiner = joiner
+        self.copies = Copies(compare_every, lambda: control.agreed)
         self.protected = Protected()
         self.engines = Engines(())
         self.buffers = ChangingBuffers(())
@@ -90,6 +93,7 @@ class Member:
         self._interrupted_for, self._interrupted_at = Generation(0), 0.0
         self._listeners: list[PhaseListener] = []
         control.when_abandoned(self._interrupt, self._answer_from_setup)
+        control.in_gradient_wait = lambda: self.engines.waits.waiting
 
     # -- what others ask --------------------------------------------------------------------------------------------
 
@@ -103,6 +107,10 @@ class Member:
 
     def show(self, place: Place) -> None:
         self._progress.show(self.generation, -1 if self.holds is None else self.holds, place)
+
+    def show_compute(self, step: int, seconds: float) -> None:
+        """`seconds`: from the begin of the step to its fence."""
+        self._progress.show_compute(step, max(0.0, seconds - self.engines.waits.seconds))
 
     @property
     def abandoned(self) -> bool:
@@ -197,6 +205,16 @@ class Member:
     def _twin_path(self, rank: int) -> str:
         return f"twins/{self.founded_in}/{rank}"
 
+    def compare_with_twins(self) -> None:
+        """After a commit. What no copy could bring back (the loader's position, the script's own random streams) is not
+        copied: then twins that differ are found, and nobody goes back."""
+        if self.holds is None or not self.copies.due(self.holds):
+            return
+        digest = self.copies.digest(self.protected)
+        if not self.own_state.exists:
+            self.copies.take(self.protected, self.holds)
+        self.control.send(messages.StateDigest(generation=self.generation, step=self.holds, digest=digest))
+
     # -- recovery -----------------------------------------------------------------------------------------------------
 
     def await_verdict(self, position: Position) -> messages.Resume:
@@ -214,6 +232,7 @@ class Member:
                     established=position.established,
                     twin_key=self._twin_key,
                     holdings=self._holdings_to_tell(),
+                    kept=self.copies.kept,
                 )
             )
             if position.holds is not None and not position.arrived and self._may_have_to_give():
@@ -277,6 +296,8 @@ class Member:
             return self._try_to_hand_over(plan)
         timings: dict[str, float] = {}
         try:
+            if plan.rewind and self.world.rank not in plan.donors:
+                self._go_back(plan.step)
             with _timed(timings, "regroup"):
                 self.phase("regroup")
                 self.world.store.move(plan.store)
@@ -295,6 +316,12 @@ class Member:
             return "a new generation was opened"
         self.control.send(messages.Resumed(generation=self.generation, timings=timings, transfer=self._told(received)))
         return None
+
+    def _go_back(self, step: int) -> None:
+        self.holds, self._outgoing = None, None
+        self.engines.forget_iteration()
+        self.copies.go_back(self.protected, step)
+        self.holds = StepNumber(step)
 
     def _try_to_hand_over(self, plan: messages.Resume) -> str | None:
         """Somebody else has this rank now, and takes our state. Then there is nothing left to do but to be ended."""

@@ -7,6 +7,7 @@ only while the generation is whole: whoever has heard of an abandonment, or sees
 is also what makes a body that swallows exceptions harmless.
 """
 
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -92,6 +93,8 @@ class ProtectedStep(Step):
 
     def __enter__(self) -> "Step":
         self._member.show(Place.IN_STEP)
+        self._began = time.monotonic()
+        self._member.engines.waits.begin()
         self._member.buffers.remember()
         super().__enter__()
         self._member.own_state.begin(self.number)
@@ -106,6 +109,7 @@ class ProtectedStep(Step):
         member = self._member
         if member.lost_contact():
             raise StepAbandoned(f"step {self.number} is abandoned at its fence")
+        member.show_compute(self.number, time.monotonic() - self._began)
         member.own_state.arrive(self.number)
         if member.fenced:
             try:
@@ -174,6 +178,7 @@ class ProtectedStep(Step):
         member.buffers.learn()
         member.holds = StepNumber(self.number + 1)
         member.ledger.committed(member.protected, member.generation, self.number, self.attempt)
+        member.compare_with_twins()
         member.show(Place.BETWEEN_STEPS)
 
     def _all_applied(self) -> bool:

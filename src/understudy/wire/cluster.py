@@ -150,6 +150,7 @@ _EVENTS: dict[str, type[ev.Event]] = {
         ev.ProgressStalled,
         ev.PaceLearnt,
         ev.StepTold,
+        ev.DigestTold,
         ev.PositionReported,
         ev.MemberPrepared,
         ev.MemberResumed,
@@ -158,7 +159,8 @@ _EVENTS: dict[str, type[ev.Event]] = {
         DrainHost,
     )
 }
-"""What a host may tell; that it wants to be drained, of itself only. Who joins, who is silent and who stops the job is seen by the coordinator itself."""
+"""What a host may tell; that it wants to be drained, of itself only. Who joins, who is silent and who stops the job is
+seen by the coordinator itself."""
 
 
 def encode(message: FromHost | ToHost) -> bytes:

@@ -41,8 +41,17 @@ class AtStep(Message, frozen=True, kw_only=True):
     step: int
 
 
+class StateDigest(Message, frozen=True, kw_only=True):
+    """Of the state with so many steps in it, for twins to compare."""
+
+    generation: int
+    step: int
+    digest: str
+
+
 class PositionReport(Message, frozen=True, kw_only=True):
-    """`holdings` are told again only where some rank has no twin."""
+    """`holdings` are told again only where some rank has no twin. `kept`: the state on which all twins agreed, and of
+    which this member has a copy."""
 
     generation: int
     holds: int | None
@@ -50,6 +59,7 @@ class PositionReport(Message, frozen=True, kw_only=True):
     established: bool
     twin_key: str | None
     holdings: tuple[int, ...] = ()
+    kept: int | None = None
 
 
 class Prepared(Message, frozen=True, kw_only=True):
@@ -105,11 +115,36 @@ class Note(Message, frozen=True, kw_only=True):
     text: str
 
 
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a thread."""
+
+    file: str
+    line: int
+    function: str
+
+
+class ThreadStack(msgspec.Struct, frozen=True, kw_only=True):
+    """`frames`: the innermost call first."""
+
+    name: str
+    frames: list[Frame]
+
+
+class Stacks(Message, frozen=True, kw_only=True):
+    """What every thread is doing, the main thread first. `in_gradient_wait`: its backward pass has computed, and waits
+    for the gradients of others."""
+
+    number: int
+    threads: list[ThreadStack]
+    in_gradient_wait: bool = False
+
+
 FromWorker = (
     Hello
     | Parked
     | Established
     | AtStep
+    | StateDigest
     | PositionReport
     | Prepared
     | Resumed
@@ -117,6 +152,7 @@ FromWorker = (
     | Finished
     | ScriptFailed
     | Note
+    | Stacks
 )
 
 # -- agent to worker --------------------------------------------------------------------------------------------------
@@ -152,6 +188,7 @@ class Abandon(Message, frozen=True, kw_only=True):
 class Resume(Message, frozen=True, kw_only=True):
     """All reach state `step`; `donors` maps each receiving rank, in turn, to the ranks that hold the same bytes.
     A rank that is its own donor takes the state from whoever held it before; that one is told to `leave`.
+    `rewind`: whoever receives nothing goes back to its copy of that state.
     `store`: host:port of the c10d store; empty: the one in the settings."""
 
     generation: int
@@ -160,6 +197,14 @@ class Resume(Message, frozen=True, kw_only=True):
     reason: str
     store: str = ""
     leave: bool = False
+    rewind: bool = False
+
+
+class Agreed(Message, frozen=True, kw_only=True):
+    """All twins had this state in common."""
+
+    generation: int
+    step: int
 
 
 class Release(Message, frozen=True, kw_only=True):
@@ -172,7 +217,13 @@ class KeepWarm(Message, frozen=True, kw_only=True):
     memory: int
 
 
-FromAgent = Assign | WhichStep | Abandon | Resume | Release | KeepWarm
+class AskStacks(Message, frozen=True, kw_only=True):
+    """The world is silent: what is each thread doing? `number` comes back with the answer."""
+
+    number: int
+
+
+FromAgent = Assign | WhichStep | Abandon | Agreed | Resume | Release | KeepWarm | AskStacks
 
 _encoder = msgspec.msgpack.Encoder()
 _from_worker: "msgspec.msgpack.Decoder[Any]" = msgspec.msgpack.Decoder(FromWorker)

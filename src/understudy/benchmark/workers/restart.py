@@ -1,5 +1,6 @@
 """The work under torchrun, with asynchronous distributed checkpoints and a restart of all ranks."""
 
+import argparse
 import shutil
 from concurrent.futures import Future
 from datetime import timedelta
@@ -23,18 +24,24 @@ from understudy.benchmark.workload import (
     told_by_runner,
 )
 
-_GROUP_TIMEOUT = timedelta(seconds=10)
 _KEPT = 2
+
+
+def _group_timeout() -> timedelta:
+    """A hang is noticed when it has passed. The engine's own default is 30 min."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--group-timeout", type=float, default=10.0)
+    return timedelta(seconds=parser.parse_known_args()[0].group_timeout)
 
 
 class Checkpoints:
     """Saves in the background. A checkpoint counts when its metadata is there, which is written last."""
 
-    def __init__(self, folder: Path, rank: int) -> None:
+    def __init__(self, folder: Path, rank: int, timeout: timedelta) -> None:
         self._folder, self._rank = folder, rank
         self._saving: Future[Any] | None = None
         # saving happens beside training, so its collectives need a group of their own
-        group = dist.new_group(backend="gloo", timeout=_GROUP_TIMEOUT)
+        group = dist.new_group(backend="gloo", timeout=timeout)
         assert isinstance(group, dist.ProcessGroup)
         self._group = group
 
@@ -74,13 +81,14 @@ class Checkpoints:
 def main() -> None:
     scenario, folder = told_by_runner()
     work = scenario.work
-    dist.init_process_group("gloo", timeout=_GROUP_TIMEOUT)
+    timeout = _group_timeout()
+    dist.init_process_group("gloo", timeout=timeout)
     rank, ranks = dist.get_rank(), dist.get_world_size()
     model = distribute(build_model(work), work)
     optimizer = build_optimizer(model)
     data = build_data(work)
     (folder / "checkpoints").mkdir(exist_ok=True)
-    checkpoints = Checkpoints(folder / "checkpoints", rank)
+    checkpoints = Checkpoints(folder / "checkpoints", rank, timeout)
     first = checkpoints.load(model, optimizer)
     recorder = Recorder(folder, rank, ranks)
     for step in range(first, work.steps):

@@ -1,4 +1,4 @@
-"""From a seed to one whole run in which ranks are asked to move: a scenario with more steps, and requests in it."""
+"""From a seed to one whole run in which ranks are asked to move, or in which bits flip: a scenario with more steps."""
 
 from dataclasses import dataclass, replace
 from random import Random
@@ -7,7 +7,7 @@ from understudy.foundation.ids import HostId, MemberId, Rank
 from understudy.protocol.requests import AbortGeneration, DrainHost, KeepSpares, MoveRanks, ReplaceRank, Request
 from understudy.simulator.cluster import ClusterSimulation
 from understudy.simulator.cluster_scenarios import ClusterScenario, draw_cluster_scenario
-from understudy.simulator.faults import draw_fault_of_move
+from understudy.simulator.faults import Fault, FaultKind, Moment, draw_fault_of_move
 from understudy.simulator.scenarios import Report, Scenario, draw_scenario, run_to_the_end
 from understudy.simulator.simulation import Simulation
 
@@ -62,7 +62,30 @@ def play_with_moves(seed: int) -> Report:
         weather=scenario.weather,
         requests=drawn.requests,
     )
-    return run_to_the_end(seed, simulation, f"understudy.simulator.move_scenarios.play_with_moves({seed})", drawn)
+    return run_to_the_end(seed, simulation, f"understudy.simulator.active_scenarios.play_with_moves({seed})", drawn)
+
+
+def play_with_flips(seed: int) -> Report:
+    """Twins compare their states, and a bit of one of them changes; with or without other faults."""
+    chance = Random(f"flips {seed}")
+    scenario = draw_scenario(seed)
+    world = scenario.script.world_size
+    script = replace(scenario.script, steps=chance.randint(8, 30), compare_every=chance.randint(1, 6))
+    flips = tuple(
+        Fault(
+            kind=FaultKind.FLIP,
+            moment=chance.choice((Moment.COMPUTING, Moment.COLLECTIVE, Moment.BETWEEN_STEPS)),
+            rank=Rank(chance.randrange(world)),
+            step=chance.randrange(1, script.steps),
+        )
+        for _ in range(chance.choice((1, 1, 2)))
+    )
+    faults = (*flips, *scenario.faults[: chance.choice((0, 0, 1))])
+    simulation = Simulation(
+        script, scenario.policy, chance=Random(f"run {seed}"), faults=faults, weather=scenario.weather
+    )
+    call = f"understudy.simulator.active_scenarios.play_with_flips({seed})"
+    return run_to_the_end(seed, simulation, call, replace(scenario, script=script, faults=faults))
 
 
 def play_with_drains(seed: int) -> Report:
@@ -81,4 +104,4 @@ def play_with_drains(seed: int) -> Report:
         weather=scenario.weather,
         requests=tuple(_draw(chance, scenario.script.world_size, hosts) for _ in range(count)),
     )
-    return run_to_the_end(seed, simulation, f"understudy.simulator.move_scenarios.play_with_drains({seed})", drawn)
+    return run_to_the_end(seed, simulation, f"understudy.simulator.active_scenarios.play_with_drains({seed})", drawn)

@@ -1,0 +1,102 @@
+"""What every rank of this host is doing when the world is silent: asked before the alarm, told after it.
+
+The question goes out when most of the deadline has passed, so that the answers are there when the alarm comes and
+nothing waits for them. A process that is stopped, or that holds its interpreter lock, cannot answer; that is said.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from understudy.agent.members import Worker
+from understudy.detection.process_state import is_stopped
+from understudy.detection.stacks import full_text, grouped, place_of
+from understudy.foundation.ids import MemberId
+from understudy.wire.messages import AskStacks, Stacks
+
+_LAST_ANSWERS = 0.3  # seconds after an alarm for answers that are still missing
+
+Send = Callable[[MemberId, AskStacks], bool]
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One member: where its page stood, what the kernel says of it, what it answered."""
+
+    rank: int
+    step: int
+    state: str
+    answer: Stacks | None = None
+
+    def place(self) -> str:
+        if is_stopped(self.state):
+            return "stopped (by a signal or a debugger), so it cannot say where it is"
+        if self.answer is None:
+            return "did not answer: it is stuck below Python and holds the interpreter lock, or gets no processor"
+        main = self.answer.threads[0].frames if self.answer.threads else []
+        return place_of(main, step=self.step, in_gradient_wait=self.answer.in_gradient_wait)
+
+
+@dataclass(slots=True)
+class StackInquiry:
+    """`folder`: where the stacks of all threads are written."""
+
+    folder: Path
+    send: Send
+    say: Callable[[str], None]
+    state_of: Callable[[MemberId], str]
+    _number: int = 0
+    _asked: dict[MemberId, _Asked] = field(default_factory=dict)
+    _concluding: asyncio.TimerHandle | None = None
+
+    def ask(self, workers: Mapping[MemberId, Worker]) -> None:
+        """Once per silence."""
+        if self._asked or self._concluding is not None:
+            return
+        self._number += 1
+        for member, worker in workers.items():
+            if worker.rank is None:
+                continue
+            self._asked[member] = _Asked(worker.rank, worker.page.look().step, self.state_of(member))
+            self.send(member, AskStacks(number=self._number))
+
+    def answered(self, member: MemberId, stacks: Stacks) -> None:
+        if member in self._asked and stacks.number == self._number:
+            self._asked[member].answer = stacks
+
+    def forget(self) -> None:
+        """The world moves again, and there was no alarm."""
+        if self._concluding is None:
+            self._asked = {}
+
+    def alarm(self, workers: Mapping[MemberId, Worker]) -> None:
+        """Tell what is known, now or as soon as the last answers may have come. Never blocks."""
+        self.ask(workers)
+        if self._concluding is None and self._asked:
+            complete = all(asked.answer is not None or is_stopped(asked.state) for asked in self._asked.values())
+            wait = 0.0 if complete else _LAST_ANSWERS
+            self._concluding = asyncio.get_running_loop().call_later(wait, self._conclude)
+
+    def close(self) -> None:
+        if self._concluding is not None:
+            self._concluding.cancel()
+
+    def _conclude(self) -> None:
+        asked, self._asked, self._concluding = self._asked, {}, None
+        for line in grouped({one.rank: one.place() for one in asked.values()}):
+            self.say(f"hang: {line}")
+        step = max(one.step for one in asked.values())
+        path = self.folder / f"step-{step}-{self._number}.txt"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path.write_text("\n".join(_page(member, one) for member, one in asked.items()))
+        except OSError as error:
+            self.say(f"hang: the stacks could not be written: {error.strerror}")
+        else:
+            self.say(f"hang: the stacks of all threads are in {path}")
+
+
+def _page(member: MemberId, asked: _Asked) -> str:
+    title = f"rank {asked.rank} ({member}), step {asked.step}: {asked.place()}"
+    return full_text(title, asked.answer) if asked.answer is not None else title + "\n"

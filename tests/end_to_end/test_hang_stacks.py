@@ -1,0 +1,33 @@
+"""When ranks hang, a person reads where each of them stands."""
+
+from pathlib import Path
+
+import pytest
+
+from understudy.faults.catalogue import Fault, Kind, Place
+from understudy.faults.proving import Setup, perform, require_fired, require_success
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "words"),
+    [
+        (Kind.SPIN, Place.FORWARD, "in _spin at injector.py:"),
+        (Kind.HOLD_GIL, Place.FORWARD, "did not answer: it is stuck below Python"),
+        (Kind.STOP, Place.COLLECTIVE, "stopped (by a signal or a debugger)"),
+    ],
+    ids=["python-loop", "native-call", "sigstop"],
+)
+def test_the_place_of_every_rank_is_told_before_the_recovery(
+    tmp_path: Path, kind: Kind, place: Place, words: str
+) -> None:
+    fault = Fault(name="hang", kind=kind, rank=1, place=place, step=6)
+    outcome = require_success(perform(tmp_path, Setup(ranks=3, steps=12), [fault], timeout=150.0))
+    require_fired(outcome, [fault])
+    told = [line for line in outcome.output.splitlines() if line.startswith("understudy: hang: ")]
+    assert told[0].startswith("understudy: hang: ranks 0, 2: in backward (gradient synchronisation), called from ")
+    assert told[1].startswith(f"understudy: hang: rank 1: {words}")
+    assert outcome.output.index(told[1]) < outcome.output.index("--- recovered")
+    (file,) = (outcome.folder / "stacks").iterdir()
+    assert file.name == "step-6-1.txt" and "in _engine_run_backward" in file.read_text()

@@ -1,0 +1,71 @@
+"""Moves, drained hosts and flipped bits among faults: every invariant holds, and the job ends."""
+
+from random import Random
+
+import pytest
+
+from understudy.foundation.ids import Rank
+from understudy.protocol.commands import DecisionKind, Outcome, RecordDecision
+from understudy.protocol.policy import Policy
+from understudy.protocol.requests import MoveRanks
+from understudy.simulator.active_scenarios import play_with_drains, play_with_flips, play_with_moves
+from understudy.simulator.campaign import play_range
+from understudy.simulator.explorer import explore
+from understudy.simulator.faults import Fault, FaultKind, Moment
+from understudy.simulator.script import Script
+from understudy.simulator.simulation import Simulation
+
+
+def run(
+    *faults: Fault, shards: int = 1, moves: tuple[int, ...] = (), compare_every: int = 0, seed: int = 1
+) -> Simulation:
+    simulation = Simulation(
+        Script(world_size=4, steps=40, fenced=True, shards=shards, compare_every=compare_every),
+        Policy(world_size=4, spares=1),
+        chance=Random(seed),
+        faults=faults,
+        requests=[MoveRanks(at=6.0, ranks=tuple(Rank(rank) for rank in moves), reason="asked")] if moves else [],
+    )
+    simulation.run()
+    assert simulation.outcome is not None and simulation.outcome.outcome is Outcome.SUCCEEDED
+    return simulation
+
+
+def decided(simulation: Simulation, kind: DecisionKind) -> list[RecordDecision]:
+    return [entry for entry in simulation.story if isinstance(entry, RecordDecision) and entry.kind is kind]
+
+
+@pytest.mark.parametrize("shards", [1, 2, 4])
+def test_a_rank_moves_even_if_nobody_else_holds_its_state(shards: int) -> None:
+    simulation = run(shards=shards, moves=(2,))
+    assert simulation.machine.generation == 2
+    assert len(decided(simulation, DecisionKind.MOVE)) == 1
+
+
+@pytest.mark.parametrize(
+    "moment", [Moment.REHEARSE, Moment.PREPARED, Moment.GIVING, Moment.TRANSFER], ids=lambda moment: moment.value
+)
+def test_a_move_survives_the_death_of_whoever_takes_part(moment: Moment) -> None:
+    simulation = run(Fault(kind=FaultKind.KILL, moment=moment), shards=2, moves=(2,))
+    assert sum(simulation.fired.values()) == 1
+
+
+@pytest.mark.parametrize("shards", [1, 2], ids=["three against one", "two who differ"])
+def test_a_flipped_bit_is_found_and_undone(shards: int) -> None:
+    flip = Fault(kind=FaultKind.FLIP, moment=Moment.COMPUTING, rank=Rank(2), step=9)
+    simulation = run(flip, shards=shards, compare_every=4)
+    assert simulation.fired["flip"] == 1 and simulation.machine.generation == 2
+    assert not any(member.corrupt for member in simulation.members.values() if member.alive)
+    assert simulation.machine.agreement.agreed == 40
+
+
+@pytest.mark.parametrize("game", [play_with_moves, play_with_drains, play_with_flips], ids=lambda game: game.__name__)
+def test_seeds(game: object) -> None:
+    tally = play_range(range(60), game)  # type: ignore[arg-type]
+    assert tally.violations == []
+    assert tally.endings["succeeded"] > 45
+
+
+def test_every_order_of_a_move() -> None:
+    found = explore(Script(world_size=2, steps=3, fenced=True, shards=2), faults=0, moves=1)
+    assert set(found.endings) == {"succeeded"} and found.states > 1000
