@@ -23,7 +23,10 @@ def alone() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def slow_peer(waits: GradientWaits, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def slow_peer(
+    waits: GradientWaits,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[torch.Tensor]:
     """The gradients come a moment after backward has computed all of them."""
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 
