@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from statistics import median
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from tests.detection.made_up_world import Seconds, World, ordinary
 
 from understudy.detection.contract import Action
-from understudy.detection.straggler import StragglerDetector
+from understudy.detection.straggler import StragglerDetector, _median_without
 
 LEARNT = 120  # steps after which the detector knows its world
 
@@ -132,3 +133,9 @@ def test_two_slow_ranks_of_five_are_both_found() -> None:
 
 def test_one_rank_alone_is_never_judged() -> None:
     assert world(slowed(ordinary(9, 1), 0, 200, 9.0), size=1).run(1000) == []
+
+
+@given(st.lists(st.floats(0.1, 9.0), min_size=2, max_size=12))
+def test_the_median_of_the_others(values: list[float]) -> None:
+    for place, one in enumerate(values):
+        assert _median_without(sorted(values), one) == median([*values[:place], *values[place + 1 :]])

@@ -108,8 +108,11 @@ class ProgressReader:
             return NOTHING_COMPUTED
         slots = _ALL_SECONDS.unpack_from(self._page, _SECONDS_AT)
         first = max(0, last + 1 - min(steps, KEPT_STEPS))
-        known = {step: slots[step % KEPT_STEPS] for step in range(first, last + 1)}
-        return Compute(seconds, steps, last, {step: taken for step, taken in known.items() if taken > 0})
+        turn = first % KEPT_STEPS
+        recent = dict(zip(range(first, last + 1), slots[turn:] + slots[:turn], strict=False))
+        if not min(recent.values()) > 0:  # a step ran twice, so there is one slot less than steps
+            recent = {step: taken for step, taken in recent.items() if taken > 0}
+        return Compute(seconds, steps, last, recent)
 
     def release(self) -> None:
         """Stop looking; the page stays for others."""

@@ -20,8 +20,9 @@ anew: with two ranks, say, the baseline of one is made of the speed of the other
 """
 
 import math
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -144,9 +145,9 @@ class StragglerDetector:
         if not all(math.isfinite(seconds) and seconds > 0 for seconds in taken.values()):
             return False  # a page that was being written
         self._seconds = dict(taken)
+        ordered = sorted(taken.values())
         for member, seconds in taken.items():
-            others = median(other for name, other in taken.items() if name != member)
-            self._tracks[member].block.append(math.log(seconds / others))
+            self._tracks[member].block.append(math.log(seconds / _median_without(ordered, seconds)))
         self._block_seconds += max(taken.values())  # the others wait for the slowest, so that is how long a step lasts
         steps = len(next(iter(self._tracks.values())).block)
         if steps < _BLOCK_STEPS or self._block_seconds < _BLOCK_SECONDS:
@@ -198,3 +199,15 @@ class StragglerDetector:
             "the other ranks since it began; either it has more work, or its processor or device is slow"
         )
         return Evidence(at=now, kind="straggler", text=text, rank=seen.rank, member=seen.member)
+
+
+def _median_without(ordered: Sequence[float], one: float) -> float:
+    """The median of all but `one`. They are sorted already: this is called for every rank and step."""
+    place = bisect_left(ordered, one)
+    rest = len(ordered) - 1
+    upper = rest // 2
+    above = ordered[upper + (upper >= place)]
+    if rest % 2:
+        return above
+    lower = upper - 1
+    return (ordered[lower + (lower >= place)] + above) / 2
