@@ -241,7 +241,7 @@ class Supervisor:
                     self._say(text)
         event = to_event(self._clock.now(), member, message)
         if event is not None:
-            self._tell(event)
+            self.tell(event)
 
     def _on_gone(self, member: MemberId) -> None:
         """No loss by itself: the member connects again, or its process ends."""
@@ -265,7 +265,7 @@ class Supervisor:
         del self.workers[worker.member]
         if worker.first_sign is not None and self._decider is not None:
             self._decider.lost_since(worker.member, worker.first_sign)
-        self._tell(MemberLost(at=self._clock.now(), member=worker.member, cause=cause))
+        self.tell(MemberLost(at=self._clock.now(), member=worker.member, cause=cause))
         if not self.workers:
             self._empty.set()
 
@@ -278,7 +278,7 @@ class Supervisor:
                 self._connections.send(member, msg.KeepWarm(memory=memory))
             self._look_for_stalls(pages)
             for request in self._suspicions.look(self._clock.now(), self.workers, pages):
-                self._tell(request)
+                self.tell(request)
 
     def _look_for_stalls(self, pages: Mapping[MemberId, Progress]) -> None:
         now = self._clock.now()
@@ -292,7 +292,7 @@ class Supervisor:
         for event in events:
             if isinstance(event, ProgressStalled) and self._decider is not None:
                 self._decider.lost_since(None, max(page.at for page in pages.values()))
-            self._tell(event)
+            self.tell(event)
 
     def _numbers_of(self, worker: Worker) -> Mapping[str, float]:
         """Of its device, if somebody counts for us."""
@@ -318,7 +318,7 @@ class Supervisor:
 
     # -- small change -------------------------------------------------------------------------------------------------
 
-    def _tell(self, event: Event) -> None:
+    def tell(self, event: Event) -> None:
         assert self._decider is not None
         decider = self._decider
         self._ask(lambda: decider.handle(event))

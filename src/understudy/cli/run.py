@@ -109,7 +109,7 @@ async def _serving(
         coordinator,
         clock=SystemClock(),
         feed=feed,
-        tell=supervisor._tell,  # as its own events, so that its timer is set again and a failure ends the job orderly
+        tell=supervisor.tell,  # as its own events, so that its timer is set again and a failure ends the job orderly
         steps=lambda: _steps(supervisor),
     )
     names = {THIS_HOST: (socket.gethostname(), "localhost", "127.0.0.1")}
