@@ -175,9 +175,7 @@ class Coordinator:
             case cmd.KeepAgreed(members=members):
                 self._tell(members, orders.agreed(command))
             case cmd.AbandonGeneration(members=members):
-                leavers = set(self.machine.roster.leavers.values())
-                self._tell([id_ for id_ in members if id_ not in leavers], orders.abandon(command, leave=False))
-                self._tell([id_ for id_ in members if id_ in leavers], orders.abandon(command, leave=True))
+                self._abandon(command)
             case cmd.ResumeAt(members=members, leavers=leaving, store=store):
                 self._tell(members, orders.resume(command, self._store_of(store), leave=False))
                 self._tell(leaving, orders.resume(command, self._store_of(store), leave=True))
@@ -189,6 +187,16 @@ class Coordinator:
                 self._port.stop(command)
             case _:
                 raise AssertionError(f"no way to carry out {command!r}")
+
+    def _abandon(self, command: cmd.AbandonGeneration) -> None:
+        """Whoever leaves a rank and whoever takes it over make their connection while the others come to a stop."""
+        roster = self.machine.roster
+        leavers = set(roster.leavers.values())
+        takers = {roster.holders[rank] for rank in roster.leavers if rank in roster.holders}
+        others = [id_ for id_ in command.members if id_ not in leavers and id_ not in takers]
+        self._tell(others, orders.abandon(command))
+        self._tell([id_ for id_ in command.members if id_ in leavers], orders.abandon(command, leave=True))
+        self._tell([id_ for id_ in command.members if id_ in takers], orders.abandon(command, take=True))
 
     def _assign(self, command: cmd.AssignRank) -> None:
         world, bequest = self._bequests.get(command.rank, (None, b""))

@@ -24,8 +24,10 @@ def ask_step(command: AskStep) -> msg.WhichStep:
     return msg.WhichStep(generation=command.generation)
 
 
-def abandon(command: AbandonGeneration, leave: bool) -> msg.Abandon:
-    return msg.Abandon(generation=command.generation, reason=command.reason, boundary=command.boundary, leave=leave)
+def abandon(command: AbandonGeneration, *, leave: bool = False, take: bool = False) -> msg.Abandon:
+    return msg.Abandon(
+        generation=command.generation, reason=command.reason, boundary=command.boundary, leave=leave, take=take
+    )
 
 
 def resume(command: ResumeAt, store: str, leave: bool) -> msg.Resume:

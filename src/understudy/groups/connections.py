@@ -53,11 +53,12 @@ class Connections:
         self._poll = select.poll()
 
     @contextmanager
-    def forming(self, group: str = "", fresh: bool = False) -> Iterator[None]:
-        """Sockets that appear inside belong to `group`; with `fresh` those of all groups so far are forgotten."""
+    def forming(self, group: str = "", fresh: bool = False, keep: str = "") -> Iterator[None]:
+        """Sockets that appear inside belong to `group`; with `fresh` those of all groups so far are forgotten, but not
+        those of `keep`."""
         with self._lock:
             if fresh:
-                self._owned = {}
+                self._owned = {fd: name for fd, name in self._owned.items() if self._group_of[fd] == keep}
             self._before = open_sockets()
         try:
             yield

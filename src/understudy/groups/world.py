@@ -131,7 +131,7 @@ class World:
         self._generation = generation
         try:
             for place, (name, group) in enumerate(self.groups()):
-                with self.connections.forming(name, fresh=place == 0):
+                with self.connections.forming(name, fresh=place == 0, keep=self._bridge_name):
                     self._regroup_one(generation, name, group)
         except StepAbandoned:
             raise
@@ -153,9 +153,13 @@ class World:
 
     # -- handing over -------------------------------------------------------------------------------------------------
 
+    @property
+    def _bridge_name(self) -> str:
+        return f"bridge-{self.rank}"
+
     def bridge(self, generation: Generation, leaver: bool) -> "Bridge":
         """A connection between the one that leaves this rank and the one that has it now. Both call this."""
-        name, own = f"bridge-{self.rank}", 0 if leaver else 1
+        name, own = self._bridge_name, 0 if leaver else 1
         store = PrefixStore(f"{name}/{generation}", self.store)
         with self.connections.forming(name):
             backend = dist.ProcessGroupGloo(store, own, 2, self._gloo_options([0, 1]))

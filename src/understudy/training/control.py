@@ -39,7 +39,7 @@ class ControlLine:
         self.noticed = Generation(0)  # the newest one that the main thread knows of
         self.reason = ""
         self.boundary: messages.Abandon | None = None  # the generation is to be left before a later step
-        self.leaving = False  # this member hands its rank over
+        self.leaving = self.taking = False  # this member hands its rank over, or takes it over from one that does
         self.at_boundary = False  # the newest generation was opened with one, and we came to it
         self._begun = -1  # the newest step that the main thread has begun
         self.plan: messages.Resume | None = None
@@ -190,7 +190,8 @@ class ControlLine:
 
     def _abandon(self, message: messages.Abandon) -> None:
         self.abandoned, self.reason = Generation(message.generation), message.reason
-        self.boundary, self.leaving, self.at_boundary = None, message.leave, False
+        self.boundary, self.at_boundary = None, False
+        self.leaving, self.taking = message.leave, message.take
 
     def _repeat(self, kind: type[messages.Message], generation: int) -> messages.Message | None:
         """What was asked for again and has been answered before."""

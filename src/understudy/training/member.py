@@ -21,7 +21,7 @@ from understudy.groups.engines import Engines
 from understudy.groups.fence import Fences
 from understudy.groups.prompter import Script
 from understudy.groups.stillness import Stillness
-from understudy.groups.world import World
+from understudy.groups.world import Bridge, World
 from understudy.protocol.positions import Position
 from understudy.state.buffers import ChangingBuffers
 from understudy.state.giving import Outgoing
@@ -88,6 +88,8 @@ class Member:
         self._likely_donor = False
         self._somebody_is_alone = False
         self._at_boundary = False
+        self._bridge: Bridge | None = None
+        self._bridge_trouble = "nobody asked for it"
         self._mail = Mail()
         self._stillness = Stillness()
         self._interrupted_for, self._interrupted_at = Generation(0), 0.0
@@ -235,15 +237,30 @@ class Member:
                     kept=self.copies.kept,
                 )
             )
-            if position.holds is not None and not position.arrived and self._may_have_to_give():
+            if self.control.leaving or self.control.taking:
+                self._meet_at_bridge()
+            elif position.holds is not None and not position.arrived and self._may_have_to_give():
                 self._get_ready_to_give(position.holds)
             plan = self.control.await_plan(self.generation)
             if plan is not None:
                 return plan
 
+    def _meet_at_bridge(self) -> None:
+        """Whoever leaves and whoever takes over. If it fails the plan of this generation cannot be carried out."""
+        self._bridge = None
+        try:
+            self._bridge = self.world.bridge(self.generation, leaver=self.control.leaving)
+        except (RuntimeError, OSError, UnderstudyError, StepAbandoned) as error:
+            self._bridge_trouble = f"{type(error).__name__}: {error}"
+
+    def _across_bridge(self) -> Mail:
+        if self._bridge is None:
+            raise TransferError(f"no connection between leaver and successor: {self._bridge_trouble}")
+        return Mail(self._bridge)
+
     def _may_have_to_give(self) -> bool:
-        """At a boundary only leavers give, and the others would take the processor away from them."""
-        return self.control.leaving or (self._likely_donor and not self._at_boundary)
+        """Not at a boundary: only leavers give there, and at once; to be ready would take longer than to serve."""
+        return self._likely_donor and not self._at_boundary
 
     def _get_ready_to_give(self, holds: StepNumber) -> None:
         """A joiner rehearses now, and we have nothing to do: take the digests of what we may have to send it."""
@@ -294,6 +311,8 @@ class Member:
     def _try_to_carry_out(self, plan: messages.Resume) -> str | None:
         if plan.leave:
             return self._try_to_hand_over(plan)
+        if self._at_boundary:
+            self.world.connections.break_all()  # nobody uses them any more; gloo takes longer to end whole ones
         timings: dict[str, float] = {}
         try:
             if plan.rewind and self.world.rank not in plan.donors:
@@ -327,9 +346,7 @@ class Member:
         """Somebody else has this rank now, and takes our state. Then there is nothing left to do but to be ended."""
         try:
             self.phase("hand over")
-            self.world.store.move(plan.store)
-            mail = Mail(self.world.bridge(self.generation, leaver=True))
-            self._give(plan.step).give_to(mail, self.world.rank)
+            self._give(plan.step).give_to(self._across_bridge(), self.world.rank)
         except (RuntimeError, OSError, UnderstudyError, StepAbandoned) as error:
             return f"{type(error).__name__}: {error}"
         while not self.await_abandonment():
@@ -343,7 +360,7 @@ class Member:
             if receiver == self.world.rank:
                 wanted = frozenset(self._holdings.values())
                 from_leaver = receiver in donors
-                mail = Mail(self.world.bridge(self.generation, leaver=False)) if from_leaver else self._mail
+                mail = self._across_bridge() if from_leaver else self._mail
                 received = Taking(mail, self.protected, donors, wanted, self._host).run(self._tear)
                 self.holds = StepNumber(plan.step)
                 self.ledger.inherited(self.protected, self.generation, plan.step - 1)

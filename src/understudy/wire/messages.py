@@ -177,12 +177,14 @@ class WhichStep(Message, frozen=True, kw_only=True):
 
 
 class Abandon(Message, frozen=True, kw_only=True):
-    """`boundary`: not now, but before this step is begun. `leave`: this member hands its rank over."""
+    """`boundary`: not now, but before this step is begun. `leave`: this member hands its rank over. `take`: it takes
+    over from one that leaves."""
 
     generation: int
     reason: str
     boundary: int | None = None
     leave: bool = False
+    take: bool = False
 
 
 class Resume(Message, frozen=True, kw_only=True):
