@@ -53,7 +53,7 @@ class Connections:
         self._poll = select.poll()
 
     @contextmanager
-    def forming(self, group: str = "", fresh: bool = False, keep: str = "") -> Iterator[None]:
+    def forming(self, group: str = "", fresh: bool = False, keep: str | None = None) -> Iterator[None]:
         """Sockets that appear inside belong to `group`; with `fresh` those of all groups so far are forgotten, but not
         those of `keep`."""
         with self._lock:
