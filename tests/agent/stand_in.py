@@ -1,8 +1,9 @@
 """A worker without an engine: speaks the wire protocol like a real one, so that tests of the agent are quick.
 
-    stand_in.py STEPS [--until FILE] [--fail-at N] [--ignore-sigterm] [--helper] [--say TEXT]
+    stand_in.py STEPS [--until FILE] [--fail-at N] [--ignore-sigterm] [--helper] [--say TEXT] [--slow-after N]
 
-It lists its process in <run dir>/pids/<member>. `--until`: the last step waits until the file exists.
+It lists its process in <run dir>/pids/<member>. `--until`: the last step waits until the file exists. `--slow-after`:
+it pretends to have computed 0.2 s in every step, rank 1 half as much more from then on.
 """
 
 import argparse
@@ -119,6 +120,9 @@ class StandIn:
             if last and self.args.until is not None and not os.path.exists(self.args.until):
                 self.mark("last", "")
                 continue
+            if self.args.slow_after is not None:
+                slow = self.rank == 1 and self.step >= self.args.slow_after
+                self.page.show_compute(self.step, 0.3 if slow else 0.2)
             self.step += 1
             if not self.established:
                 self.established = True
@@ -144,6 +148,7 @@ def main() -> None:
     parser.add_argument("--ignore-sigterm", action="store_true")
     parser.add_argument("--helper", action="store_true")
     parser.add_argument("--say", default="speaks")
+    parser.add_argument("--slow-after", type=int)
     args = parser.parse_args()
     if args.ignore_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -126,3 +126,13 @@ def test_a_missing_script_is_a_usage_error() -> None:
     args = our_parser().parse_args(["nowhere.py"])
     with pytest.raises(SettingsError, match=r"nowhere\.py: no such file"):
         read_request(args, {}, Path("/r"), live=False)
+
+
+def test_detection() -> None:
+    asked = request("--on-straggler", "move", "--device-metrics", "http://localhost:9400/metrics").plan
+    assert (asked.on_straggler, asked.device_metrics) == ("move", "http://localhost:9400/metrics")
+    assert (request().plan.on_straggler, request().plan.device_metrics) == ("note", "")
+    with pytest.raises(SettingsError, match="--device-metrics"):
+        request("--device-metrics", "/etc/passwd")
+    with pytest.raises(SettingsError, match="--on-straggler move"):
+        request("--on-straggler", "move", "--coordinator", "localhost:1")

@@ -86,6 +86,7 @@ class ProtectedStep(Step):
     ) -> None:
         super().__init__(number, attempt, prepare, fetch)
         self._member = member
+        self._began = 0.0
         self._passed = False
         self._stepped: set[int] = set()
         self._ended = False  # the body has run to its end
