@@ -1,114 +1,156 @@
-"""`understudy doctor [RUN]`: what this host can do for a recovery, and which ranks of a run could not be replaced."""
+"""`understudy doctor [RUN]`: what this host can do for a recovery, the way to another one, and whether the limits of a
+run fit what was seen of it. The parts are in `cli.examination`.
+"""
 
 import argparse
-import importlib.metadata
+import dataclasses
 import os
-import platform
-import shutil
+import signal
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from understudy.errors import LedgerError
-from understudy.ledger.reading import read_run
+from understudy.cli.examination import budget, clocks, listening, measuring, versions
+from understudy.cli.examination.finding import Finding
+from understudy.cli.examination.history import History, history_of
+from understudy.cli.examination.host import host
+from understudy.errors import LedgerError, SettingsError
+from understudy.ledger.reading import Run, read_run
 from understudy.protocol.commands import DecisionKind
+from understudy.protocol.policy import Policy
+from understudy.wire.transport import is_loopback, split_address
 
 _BAD, _UNREADABLE = 1, 2
-_TORCH = (2, 15)
-_ENOUGH_FILES = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """`wrong`: nothing works like this. Otherwise it only costs something, and `what` says what."""
-
-    what: str
-    good: bool
-    wrong: bool = False
-    advice: str = ""
+_LONGEST_WAIT = 3600.0
+_MOST_GB = 1e6
+_EVERY_ADDRESS = ("0.0.0.0", "::")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Looks at this host, and with RUN at a run: which of its ranks have no twin. Exit code 0; 1 when something "
-        "keeps Understudy from working; 2 when the ledger cannot be read."
+        "Looks at this host; with --peer at the way to another one, on which `doctor --listen` waits; with RUN at a "
+        "run: ranks without a twin, and whether its limits fit. Exit code 0; 1 when something keeps Understudy from "
+        "working; 2 when the ledger cannot be read or a flag cannot be used."
     )
     parser.add_argument("run", metavar="RUN", type=Path, nargs="?", help="folder of a run")
+    way = parser.add_argument_group("the way between two hosts")
+    way.add_argument("--listen", metavar="HOST:PORT", help="wait for one examination (on the spare's host)")
+    way.add_argument("--peer", metavar="HOST:PORT", help="examine the way to one that waits (from a rank's host)")
+    way.add_argument("--token-file", type=Path, help="secret of both (default: $UNDERSTUDY_JOB_TOKEN)")
+    way.add_argument("--wait", type=float, default=300.0, help="seconds for which --listen waits (default 300)")
+    limits = parser.add_argument_group(
+        "limits of the run", "as given to `understudy run`; the ledger does not keep them"
+    )
+    default = Policy(world_size=1)
+    limits.add_argument("--hang-floor", type=float, default=default.stall_floor)
+    limits.add_argument("--hang-factor", type=float, default=default.stall_factor)
+    limits.add_argument("--hang-floor-outside", type=float, default=300.0)
+    limits.add_argument("--preparation-limit", type=float, default=default.preparation_limit)
+    limits.add_argument("--forming-limit", type=float, default=default.forming_limit)
+    limits.add_argument("--host-patience", type=float, default=default.host_patience)
+    limits.add_argument("--state-gb", type=float, help="GB that one rank holds (default: the largest transfer of RUN)")
 
 
 def main(args: argparse.Namespace) -> int:
-    findings = [*host()]
-    if args.run is not None:
-        try:
-            findings += twins_of(args.run)
-        except LedgerError as error:
-            print(f"unreadable: {error}", file=sys.stderr)
-            return _UNREADABLE
+    token = _check(args)
+    try:
+        run = None if args.run is None else read_run(args.run)
+    except LedgerError as error:
+        print(f"unreadable: {error}", file=sys.stderr)
+        return _UNREADABLE
+    try:
+        wrong = [finding.wrong for finding in _examination(args, run, token)]
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return _BAD if any(wrong) else 0
+
+
+def _examination(args: argparse.Namespace, run: Run | None, token: str) -> Iterator[Finding]:
+    """Each finding is printed when it is made: some take seconds."""
+    yield from _told("this host", host())
+    yield from _told("versions", versions.packages())
+    yield from _told("clock", clocks.clocks())
+    way = None
+    if args.peer is not None:
+        found = measuring.examine(*split_address("--peer", args.peer), token)
+        way = found if isinstance(found, measuring.Way) else None
+        yield from _told(f"way to {args.peer}", (found,) if isinstance(found, Finding) else measuring.findings(found))
+    if run is not None:
+        whose = versions.compared(str(run.path), run.info.versions, versions.versions_here())
+        yield from _told(f"run {run.path}", (whose, *twins_of(run)))
+    if run is not None or args.state_gb is not None:
+        yield from _told("limits, as given here or by default", _limits(args, run, way))
+    if args.listen is not None:
+        yield from _told("the other side", _listen(args, token))
+
+
+def _told(title: str, findings: Iterable[Finding]) -> Iterator[Finding]:
+    print(f"-- {title}")
     for finding in findings:
-        mark = "ok  " if finding.good else "BAD " if finding.wrong else "note"
-        print(f"{mark}  {finding.what}" + (f"\n      {finding.advice}" if finding.advice and not finding.good else ""))
-    return _BAD if any(finding.wrong for finding in findings) else 0
+        print(finding, flush=True)
+        yield finding
 
 
-def host() -> Iterator[Finding]:
-    yield Finding(
-        f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
-        good=platform.system() == "Linux",
-        wrong=platform.system() != "Linux",
-        advice="processes are supervised by means that only Linux has",
-    )
-    yield _torch()
-    yield Finding(
-        f"{os.cpu_count()} cores; {shutil.disk_usage('/dev/shm').free >> 20} MB of shared memory",
-        good=shutil.disk_usage("/dev/shm").free > 64 << 20,
-        advice="data loaders with workers need more (for containers: --shm-size)",
-    )
-    yield _memory_access()
-    yield _open_files()
+def _check(args: argparse.Namespace) -> str:
+    """Refuses what cannot be used before anything is looked at; returns the token, if there is one."""
+    if args.listen is not None and args.peer is not None:
+        raise SettingsError("--listen and --peer: one host waits, the other one examines")
+    for flag in ("hang_floor", "hang_factor", "hang_floor_outside", "preparation_limit", "forming_limit", "state_gb"):
+        value = getattr(args, flag)
+        if value is not None and not value > 0:
+            raise SettingsError(f"--{flag.replace('_', '-')} {value:g}: must be more than 0")
+    if args.state_gb is not None and not args.state_gb < _MOST_GB:
+        raise SettingsError(f"--state-gb {args.state_gb:g}: give what one rank holds, in gigabytes")
+    if not args.host_patience >= 0:
+        raise SettingsError(f"--host-patience {args.host_patience:g}: must be 0 or more")
+    if not 0 < args.wait <= _LONGEST_WAIT:
+        raise SettingsError(f"--wait {args.wait:g}: give seconds, at most {_LONGEST_WAIT:g}")
+    if args.listen is not None:
+        return _token("--listen", args.listen, args.token_file)
+    return "" if args.peer is None else _token("--peer", args.peer, args.token_file)
 
 
-def _torch() -> Finding:
-    try:
-        version = importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        return Finding("torch is not installed", good=False, wrong=True, advice="pip install 'torch>=2.15'")
-    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
-    right = numbers >= _TORCH
-    return Finding(
-        f"torch {version}", good=right, wrong=not right, advice="groups can be formed again in place from 2.15 on"
-    )
+def _token(flag: str, address: str, file: Path | None) -> str:
+    """On one host nobody else is there to be kept out."""
+    from understudy.cli.coordinator import read_token
+
+    address_host, _ = split_address(flag, address)
+    if file is None and "UNDERSTUDY_JOB_TOKEN" not in os.environ:
+        if is_loopback(address_host):
+            return ""
+        raise SettingsError(f"{flag} {address}: beyond this host both sides need the same --token-file")
+    return read_token(file)
 
 
-def _memory_access() -> Finding:
-    """May a process read the memory of another one of the same user?"""
-    try:
-        scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
-    except (OSError, ValueError):
-        scope = 0
-    allowed = scope == 0 or os.geteuid() == 0
-    return Finding(
-        "state of ranks on this host is read from memory" if allowed else "state cannot be read from memory here",
-        good=allowed,
-        advice=f"kernel.yama.ptrace_scope is {scope}; with 0 a transfer between ranks of one host is faster",
-    )
+def _listen(args: argparse.Namespace, token: str) -> Iterator[Finding]:
+    address_host, port = split_address("--listen", args.listen)
+    with listening.opened(address_host, port) as listener:
+        port = listener.getsockname()[1]
+        shown = "HOST" if address_host in _EVERY_ADDRESS else args.listen.rpartition(":")[0]
+        print(f"      waiting on port {port} for {args.wait:g} s; on a rank's host:")
+        print(f"      understudy doctor --peer {shown}:{port}{'' if token == '' else ' --token-file ...'}", flush=True)
+        yield listening.wait_for_examination(listener, token, args.wait, versions.versions_here())
 
 
-def _open_files() -> Finding:
-    import resource
-
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return Finding(
-        f"{soft} open files per process",
-        good=soft >= _ENOUGH_FILES,
-        advice="an agent needs a few per rank, and every process group some more: raise `ulimit -n`",
-    )
-
-
-def twins_of(folder: Path) -> Iterator[Finding]:
-    run = read_run(folder)
+def twins_of(run: Run) -> Iterator[Finding]:
     warnings = [record.reason for record in run.decisions if record.kind == DecisionKind.WARN.value]
     if not warnings:
-        yield Finding(f"{folder}: every rank's state was held by another rank as well", good=True)
+        yield Finding(f"{run.path}: every rank's state was held by another rank as well", good=True)
     for warning in warnings:
-        yield Finding(f"{folder}: {warning}", good=False)
+        yield Finding(f"{run.path}: {warning}", good=False)
+
+
+def _limits(args: argparse.Namespace, run: Run | None, way: measuring.Way | None) -> Iterator[Finding]:
+    policy = Policy(
+        world_size=1 if run is None else run.info.world_size,
+        stall_floor=args.hang_floor,
+        stall_factor=args.hang_factor,
+        preparation_limit=args.preparation_limit,
+        forming_limit=args.forming_limit,
+        host_patience=args.host_patience,
+    )
+    history = History() if run is None else history_of(run)
+    if args.state_gb is not None:
+        history = dataclasses.replace(history, state_bytes=int(args.state_gb * 1e9))
+    measured = None if way is None else budget.Measured(bandwidth=way.bandwidth, round_trip=way.round_trip)
+    return budget.judge(budget.Limits(policy=policy, outside=args.hang_floor_outside), history, measured)
