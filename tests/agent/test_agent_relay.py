@@ -11,8 +11,10 @@ from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import StopJob
 from understudy.wire import cluster as wire
 from understudy.wire import messages as msg
+from understudy.wire.inventory import HostInventory
 
 M = MemberId("m-0")
+OWN = HostInventory(host_name="node-a", addresses=("10.0.0.1",))
 KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
 
 
@@ -59,10 +61,16 @@ def relay_of(hands: Hands) -> Relay:
         settings={},
         store=lambda: "a:29500",
         members=lambda: [M],
+        inventory=OWN,
     )
     return Relay(
         introduction, hands=hands, addresses=["nowhere:1"], certificates=None, clock=SetClock(), say=lambda _: None
     )
+
+
+def test_what_monitors_call_this_host_is_part_of_every_greeting() -> None:
+    relay = relay_of(Hands())
+    assert relay._greeting().inventory == relay._greeting().inventory == OWN
 
 
 def assign(bequest: bytes = b"") -> msg.Assign:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from understudy.api.alerts import Alert, Consideration, Moment, consider, identity, seconds_of
-from understudy.api.registry import Device, HostEntry, HostTarget, Nothing, RankTarget, Registry
+from understudy.api.registry import HostEntry, HostTarget, Nothing, RankTarget, Registry
 from understudy.api.rules import Rule, RuleAction, Rules, Scope, read_rules
 from understudy.errors import SettingsError
 from understudy.foundation.ids import Generation, HostId, Rank
@@ -13,6 +13,7 @@ from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
 from understudy.protocol.requests import DrainHost, MoveRanks, ReplaceRank
 from understudy.protocol.roster import Standing
+from understudy.wire.inventory import Device
 
 NOW = Moment(machine=1000.0, wall=1_800_000_000.0)
 A, B, C = HostId("a"), HostId("b"), HostId("c")

@@ -17,6 +17,7 @@ from understudy.protocol.policy import Policy
 from understudy.protocol.positions import Position
 from understudy.wire import cluster as wire
 from understudy.wire import messages as msg
+from understudy.wire.inventory import HostInventory
 
 POLICY = Policy(world_size=2, hosts=2)
 KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
@@ -33,6 +34,7 @@ class Host:
     ends: list[wire.Happened] = field(default_factory=list)
     orders: list[wire.ToHost] = field(default_factory=list)
     term: int = 0
+    inventory: HostInventory | None = None
     line: Line | None = None
 
     def greeting(self, settings: Policy = POLICY) -> wire.Attend:
@@ -47,6 +49,7 @@ class Host:
             members=list(self.living),
             ends=list(self.ends),
             settings=msgspec.to_builtins(settings),
+            inventory=self.inventory,
         )
 
     def read(self) -> list[wire.ToHost]:

@@ -24,6 +24,7 @@ from understudy.protocol.commands import Outcome, StopJob
 from understudy.wire import cluster as wire
 from understudy.wire import sealing, transport
 from understudy.wire.certificates import Certificates
+from understudy.wire.inventory import HostInventory
 from understudy.wire.messages import Assign, FromAgent
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts to connect
@@ -56,6 +57,7 @@ class Introduction:
     settings: dict[str, Any]
     store: Callable[[], str]
     members: Callable[[], Sequence[MemberId]]
+    inventory: HostInventory | None = None
 
 
 class Relay:
@@ -228,6 +230,7 @@ class Relay:
             members=list(own.members()),
             ends=list(self._ends),
             settings=own.settings,
+            inventory=own.inventory,
         )
 
     def _on_refusal(self, refusal: wire.Refuse) -> str:

@@ -62,7 +62,7 @@ def make_api(door: JobDoor, audit: Audit, settings: Settings) -> Api:
         audit=audit,
         metrics=metrics,
         rules=settings.rules,
-        registry=Registry(settings.rules.hosts),
+        registry=Registry(settings.rules.hosts, door.inventories),
         limits=settings.limits,
         clock=settings.clock,
         wall=settings.wall,

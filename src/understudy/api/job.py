@@ -11,10 +11,12 @@ from understudy.coordinator.coordinator import Coordinator
 from understudy.coordinator.service import Service
 from understudy.errors import UnderstudyError
 from understudy.foundation.clock import Clock
-from understudy.foundation.ids import MemberId
+from understudy.foundation.ids import HostId, MemberId
 from understudy.protocol.events import Event
+from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
 from understudy.protocol.requests import Request
+from understudy.wire.inventory import HostInventory
 
 
 class NotLeading(UnderstudyError):
@@ -52,6 +54,9 @@ class JobDoor(Protocol):
     def steps(self) -> Mapping[MemberId, int]:
         """The newest step of members, where it is known."""
 
+    def inventories(self) -> Mapping[HostId, HostInventory]:
+        """What the hosts that are present told of themselves."""
+
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         """What was refused elsewhere, by where and kind."""
 
@@ -69,9 +74,11 @@ class OneHost:
         feed: Feed,
         tell: Callable[[Event], None],
         steps: Callable[[], Mapping[MemberId, int]],
+        inventory: HostInventory | None = None,
     ) -> None:
         self.name, self.feed = name, feed
         self._coordinator, self._clock, self._tell, self._steps = coordinator, clock, tell, steps
+        self._inventories = {THIS_HOST: inventory or HostInventory()}
 
     def machine(self) -> JobMachine | None:
         return self._coordinator.machine
@@ -90,6 +97,9 @@ class OneHost:
 
     def steps(self) -> Mapping[MemberId, int]:
         return self._steps()
+
+    def inventories(self) -> Mapping[HostId, HostInventory]:
+        return self._inventories
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         return {}
@@ -134,6 +144,14 @@ class ManyHosts:
         if machine is None or machine.recovery.plan is None:
             return {}
         return {member.id: machine.recovery.plan.step for member in machine.roster.seated()}
+
+    def inventories(self) -> Mapping[HostId, HostInventory]:
+        """A lost host may have come back under another name, with the same devices; it must not contradict itself."""
+        leader, machine = self._service.leader, self.machine()
+        if leader is None or machine is None:
+            return {}
+        hosts = machine.hosts.by_id
+        return {host: told for host, told in leader.inventories.items() if host in hosts and hosts[host].present}
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         leader = self._service.leader

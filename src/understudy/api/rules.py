@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from understudy.api.registry import Device, HostEntry
+from understudy.api.registry import HostEntry
 from understudy.errors import SettingsError
 from understudy.foundation.ids import HostId
+from understudy.wire.inventory import Device
 
 _DEFAULT_AGE = 600.0
 _MOST = 1000  # rules, hosts, devices of a host

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from understudy.agent import inventory
 from understudy.agent.supervisor import Supervisor
 from understudy.cli import run_flags
 from understudy.cli.http_flags import make_feed, read_api_request
@@ -103,7 +104,7 @@ async def _serving(
     from understudy.api.job import OneHost
     from understudy.api.opening import serving
 
-    run_dir = request.plan.run_dir
+    run_dir, own = request.plan.run_dir, inventory.read(request.plan.environment)
     door = OneHost(
         run_dir.name,
         coordinator,
@@ -111,8 +112,9 @@ async def _serving(
         feed=feed,
         tell=supervisor.tell,  # as its own events, so that its timer is set again and a failure ends the job orderly
         steps=lambda: _steps(supervisor),
+        inventory=own,
     )
-    names = {THIS_HOST: (socket.gethostname(), "localhost", "127.0.0.1")}
+    names = {THIS_HOST: (socket.gethostname(), "localhost", "127.0.0.1", *own.addresses)}
     async with serving(api, door, run_dir, terminal.say, aliases=names) as server:
         terminal.say(f"HTTP API on {server.url} (see `understudy status {run_dir}`)")
         yield

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from understudy.agent import inventory
 from understudy.agent.relay import Introduction, Relay
 from understudy.agent.supervisor import Supervisor
 from understudy.cli.coordinator import read_token
@@ -97,4 +98,5 @@ def _introduction(args: argparse.Namespace, request: RunRequest, supervisor: Sup
         settings=msgspec.to_builtins(request.policy),
         store=supervisor.store_address,
         members=lambda: list(supervisor.workers),
+        inventory=inventory.read(request.plan.environment),
     )

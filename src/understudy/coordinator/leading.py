@@ -25,6 +25,7 @@ from understudy.protocol.policy import Policy
 from understudy.protocol.requests import DrainHost, Request
 from understudy.protocol.takeover import facts_of, take_over
 from understudy.wire import cluster as wire
+from understudy.wire.inventory import HostInventory
 
 _SHORTEST_WAIT = 0.02
 _OF_ONE_GENERATION = (
@@ -39,12 +40,14 @@ _OF_ONE_GENERATION = (
 
 
 class Leader:
-    """`over` is set when the job has stopped or somebody else leads."""
+    """`over` is set when the job has stopped or somebody else leads. `inventories`: what each host told last of itself;
+    it is not kept for a successor, to whom all hosts will tell it again."""
 
     def __init__(self, term: int, *, keeper: Keeper, clock: Clock, journals: Sequence[Journal]) -> None:
         self.term, self.lines = term, HostLines(term)
         self._keeper, self._clock, self._journals = keeper, clock, tuple(journals)
         self.coordinator: Coordinator | None = None
+        self.inventories: dict[HostId, HostInventory] = {}
         self.over = asyncio.Event()
         self.why_over = ""
         self.all_told = True  # unless a former leader went before every host had heard of the end
@@ -156,6 +159,7 @@ class Leader:
             event = wire.to_event(end, now)
             self._check_origin(host, event)
             self._tell(event)
+        self.inventories[host] = attend.inventory or HostInventory()
         known = machine.hosts.by_id.get(host)
         if known is not None:
             self._tell(ev.HostHeard(at=now, host=host, members=members, store=attend.store))

@@ -1,13 +1,14 @@
 """What the counters of accelerators say about the ranks that use them. Never run on a real device (docs/detection.md).
 
 The counters are those of NVIDIA's DCGM exporter, in Prometheus' text format. Three pure parts: `parse` reads the text,
-`numbers_of` finds the device of a rank, `DeviceHealth` judges the numbers. Fetching is the agent's business.
+`device_of` finds the device of a rank, `DeviceHealth` judges the numbers. Fetching is the agent's business.
 """
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from understudy.detection.contract import Action, Evidence, Look, RankLook
 from understudy.foundation.ids import MemberId
@@ -69,20 +70,39 @@ def _number(text: str) -> float | None:
 # -- from devices to ranks --------------------------------------------------------------------------------------------
 
 
-def numbers_of(local_rank: int, devices: tuple[Device, ...], visible: str | None) -> Mapping[str, float]:
-    """Of the device that the rank with this place on its host uses: device number `local_rank` of those that
-    CUDA_VISIBLE_DEVICES (`visible`) lists, by number or by UUID. Empty where no device fits."""
+class Listed(Protocol):
+    """A device, whoever speaks of it."""
+
+    @property
+    def index(self) -> int | None: ...
+
+    @property
+    def uuid(self) -> str: ...
+
+
+_Listed = TypeVar("_Listed", bound=Listed)
+
+
+def device_of(local_rank: int, devices: Sequence[_Listed], visible: str | None) -> _Listed | None:
+    """The one that the rank with this place on its host uses: device number `local_rank` of those that
+    CUDA_VISIBLE_DEVICES (`visible`) lists, by number or by UUID. None where no device fits."""
     wanted = str(local_rank)
     if visible is not None and visible.strip():
         listed = [part.strip() for part in visible.split(",")]
         if local_rank >= len(listed):
-            return {}
+            return None
         wanted = listed[local_rank]
     for device in devices:
         by_uuid = bool(device.uuid) and len(wanted) > 3 and device.uuid.startswith(wanted)
-        if by_uuid or (wanted.isdecimal() and device.index == int(wanted)):
-            return device.numbers
-    return {}
+        if by_uuid or (wanted.isdecimal() and len(wanted) < 10 and device.index == int(wanted)):
+            return device
+    return None
+
+
+def numbers_of(local_rank: int, devices: tuple[Device, ...], visible: str | None) -> Mapping[str, float]:
+    """Of the device of a rank. Empty where there is none."""
+    device = device_of(local_rank, devices, visible)
+    return {} if device is None else device.numbers
 
 
 # -- rules ------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import msgspec
 from understudy.errors import WireError
 from understudy.protocol import events as ev
 from understudy.protocol.requests import DrainHost
+from understudy.wire.inventory import HostInventory
 from understudy.wire.messages import FromAgent
 
 LARGEST = 5 * 1024 * 1024  # bytes of one message; a worker says 4 MiB at most (`framing`)
@@ -41,7 +42,7 @@ class Happened(_Message, frozen=True, kw_only=True):
 class Attend(_Message, frozen=True, kw_only=True):
     """`ranks` 0: a host for spares. `members`: every process of the job that lives here. `ends`: how others ended, for
     a coordinator that may not know. `term`: of the last coordinator that this agent obeyed. `settings`: of the job, as
-    this host was started; all hosts must agree."""
+    this host was started; all hosts must agree. `inventory`: what monitors call this host and its devices."""
 
     job: Name
     host: Name
@@ -53,6 +54,7 @@ class Attend(_Message, frozen=True, kw_only=True):
     members: list[Name]
     ends: list[Happened]
     settings: dict[str, Any]
+    inventory: HostInventory | None = None
 
 
 class Measured(_Message, frozen=True, kw_only=True):

@@ -1,0 +1,31 @@
+"""What a host says of itself: the names by which monitors know it, and its devices. Bounded, for anybody may fill it.
+
+There is no name of another host in it: whoever greets with it is the one that it describes.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+MOST_DEVICES = 64
+MOST_ADDRESSES = 64
+LONGEST = 200  # characters of one text
+
+Text = Annotated[str, msgspec.Meta(max_length=LONGEST)]
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`slot`: its place on its host, which is the local rank of the process that uses it."""
+
+    slot: Annotated[int, msgspec.Meta(ge=0, lt=1024)]
+    uuid: Text = ""
+    pci_bus_id: Text = ""
+
+
+class HostInventory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is empty is not known, or not there."""
+
+    host_name: Text = ""
+    addresses: Annotated[tuple[Text, ...], msgspec.Meta(max_length=MOST_ADDRESSES)] = ()
+    pod: Text = ""
+    devices: Annotated[tuple[Device, ...], msgspec.Meta(max_length=MOST_DEVICES)] = ()
