@@ -2,7 +2,17 @@ from pathlib import Path
 
 import pytest
 
-from understudy.faults.catalogue import AT_FENCE, IN_RECOVERY, IN_STEP, Fault, Kind, Place, load_schedule, save_schedule
+from understudy.faults.catalogue import (
+    AT_FENCE,
+    IN_MOVE,
+    IN_RECOVERY,
+    IN_STEP,
+    Fault,
+    Kind,
+    Place,
+    load_schedule,
+    save_schedule,
+)
 from understudy.faults.injector import fired
 
 
@@ -18,7 +28,7 @@ def test_a_schedule_survives_its_file(tmp_path: Path) -> None:
 
 
 def test_every_place_is_in_a_step_or_in_a_recovery() -> None:
-    assert sorted((*IN_STEP, *AT_FENCE, *IN_RECOVERY)) == sorted(Place)
+    assert sorted((*IN_STEP, *AT_FENCE, *IN_RECOVERY, *IN_MOVE)) == sorted(Place)
 
 
 def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:

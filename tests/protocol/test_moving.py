@@ -228,3 +228,15 @@ def test_nothing_is_asked_of_a_job_at_its_end_or_at_its_beginning() -> None:
     assert machine.refusal(move(1)) == "the job is at its end"
     machine.released, machine.recovery.established = False, False
     assert "first step" in (machine.refusal(move(1)) or "")
+
+
+def test_a_leaver_in_trouble_disturbs_nobody_once_its_successor_has_everything() -> None:
+    machine = training()
+    machine.handle(move(1))
+    at_boundary(machine)
+    for number, position in ((0, holding(12)), (1, holding(12)), (2, holding(None))):
+        machine.handle(reported(number, 2, position))
+    machine.handle(resumed(2, 2))
+    trouble = ev.RecoveryFailed(at=12.5, member=m(1), generation=Generation(2), why="the connection was closed")
+    assert machine.handle(trouble) == () and machine.stage is Stage.FORMING
+    assert of(KillMember, machine.handle(resumed(0, 2)))

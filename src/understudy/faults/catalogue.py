@@ -44,6 +44,7 @@ IN_STEP = (
     Place.BETWEEN_STEPS,
 )
 AT_FENCE = (Place.IN_FENCE, Place.PAST_FENCE)  # only where there is one, and somebody else comes late
+IN_MOVE = (Place.HAND_OVER,)
 IN_RECOVERY = (Place.STOP, Place.REHEARSE, Place.REGROUP, Place.TRANSFER, Place.RESUME)
 
 

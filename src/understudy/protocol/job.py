@@ -220,6 +220,9 @@ class JobMachine:
         handed_over = member.leaving and self.stage not in (Stage.STOPPING, Stage.FORMING)
         return None if handed_over else member.rank
 
+    def successor_of(self, leaver: Member) -> MemberId | None:
+        return None if leaver.rank is None else self.roster.holders.get(leaver.rank)
+
     def _on_spare_lost(self, at: float, member: Member, was_warm: bool, cause: Cause) -> list[Command]:
         self.pool.on_spare_lost(member, was_warm)
         reason = f"spare {member.id} was lost: {cause.detail}"
@@ -352,6 +355,8 @@ class JobMachine:
     def _on_recovery_failed(self, event: ev.RecoveryFailed, member: Member) -> list[Command]:
         if event.generation != self.generation or self.stage is not Stage.FORMING:
             return []
+        if member.leaving and self.successor_of(member) not in self.recovery.awaited:
+            return []  # its successor has everything
         why = f"member {member.id} could not resume: {event.why}"
         leavers = self.roster.departing()
         if leavers and self.recovery.attempts:  # not only once: then their twins shall give

@@ -329,7 +329,7 @@ class Member:
                 received = self._transfer(plan)
         except (RuntimeError, OSError, UnderstudyError, StepAbandoned) as error:
             return f"{type(error).__name__}: {error}"
-        self._outgoing = self._bridge = None
+        self._outgoing = None  # the bridge stays: our last word to the leaver may still be on its way
         self.phase("resume")
         if self.abandoned:
             return "a new generation was opened"
