@@ -76,7 +76,7 @@ def test_the_odd_twin_is_ended_and_everybody_goes_back() -> None:
     report(machine, 0, holds=9, kept=4)
     report(machine, 2, holds=8, kept=4)
     (plan,) = of(ResumeAt, machine.handle(prepared(3, 2)))
-    assert (plan.step, plan.rewind, plan.donors) == (4, True, ((Rank(1), (Rank(2), Rank(0))),)) or plan.rewind
+    assert (plan.step, plan.rewind, plan.donors) == (4, True, ((Rank(1), (Rank(0), Rank(2))),))
     for number in (0, 2, 3):
         machine.handle(resumed(number, 2))
     assert machine.stage is Stage.TRAINING and not machine.recovery.rewind

@@ -40,13 +40,9 @@ class DeviceMetrics:
                 self._say(f"no device metrics from {self._url}: {error}; trying again every {self._every:g} s")
             self._failing = True
             return
-        if self._failing or not self.devices:
-            self._tell_success()
-        self._failing = False
-
-    def _tell_success(self) -> None:
         if self._failing:
             self._say(f"device metrics come from {self._url} again: {len(self.devices)} devices")
+        self._failing = False
 
 
 def _fetch(url: str) -> str:

@@ -143,13 +143,15 @@ class World:
         if self._abandoned():
             raise StepAbandoned(f"generation {generation} was abandoned during its regroup")
         self.make_real(name, group)
-        backend = group._get_backend(self.device)
-        ranks = self.members(group)
-        prefix = f"handles/{generation}/{name}"
-        self.store.set(f"{prefix}/{self.rank}", backend.get_reconfigure_handle())
-        handles = self.store.multi_get([f"{prefix}/{rank}" for rank in ranks])
-        self._reconfigure(backend, generation, [handle.decode() for handle in handles])
+        self._connect(group._get_backend(self.device), generation, name, self.rank, self.members(group))
         group._set_group_name(name)  # functional collectives find a group by its name
+
+    def _connect(self, backend: Any, generation: Generation, name: str, own: int, everybody: list[int]) -> None:
+        """Show where we are to be found, and connect to all who belong to it."""
+        prefix = f"handles/{generation}/{name}"
+        self.store.set(f"{prefix}/{own}", backend.get_reconfigure_handle())
+        handles = self.store.multi_get([f"{prefix}/{member}" for member in everybody])
+        self._reconfigure(backend, generation, [handle.decode() for handle in handles])
 
     # -- handing over -------------------------------------------------------------------------------------------------
 
@@ -163,10 +165,7 @@ class World:
         store = PrefixStore(f"{name}/{generation}", self.store)
         with self.connections.forming(name):
             backend = dist.ProcessGroupGloo(store, own, 2, self._gloo_options([0, 1]))
-            prefix = f"handles/{generation}/{name}"
-            self.store.set(f"{prefix}/{own}", backend.get_reconfigure_handle())
-            handles = self.store.multi_get([f"{prefix}/{side}" for side in (0, 1)])
-            self._reconfigure(backend, generation, [handle.decode() for handle in handles])
+            self._connect(backend, generation, name, own, [0, 1])
         return Bridge(backend, peer=1 - own)
 
     # -- sandbox ------------------------------------------------------------------------------------------------------

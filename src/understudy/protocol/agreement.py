@@ -67,7 +67,8 @@ class Agreement:
         self.told = {later: digests for later, digests in self.told.items() if later > step}
         if finding.agreed:
             self.agreed = step
-            self.torn_at = None if self.torn_at is not None and step >= self.torn_at else self.torn_at
+            if self.torn_at is not None and step >= self.torn_at:
+                self.torn_at = None
         return finding
 
 

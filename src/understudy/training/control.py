@@ -87,8 +87,7 @@ class ControlLine:
         """False: the generation is left here, before this step."""
         with self._changed:
             if self.boundary is not None and number >= (self.boundary.boundary or 0):
-                self._abandon(self.boundary)
-                self.at_boundary = True
+                self._come_to(self.boundary)
                 return False
             self._begun = number
             return True
@@ -97,8 +96,7 @@ class ControlLine:
         """A boundary that was to come later is here."""
         with self._changed:
             if self.boundary is not None:
-                self._abandon(self.boundary)
-                self.at_boundary = True
+                self._come_to(self.boundary)
 
     def await_assignment(self, timeout: float | None = None) -> messages.Assign | None:
         with self._changed:
@@ -187,6 +185,10 @@ class ControlLine:
     def _is_later(self, message: messages.Abandon, boundary: int) -> bool:
         """Can the main thread still come to this boundary?"""
         return message.generation > self.abandoned and self._begun < boundary
+
+    def _come_to(self, boundary: messages.Abandon) -> None:
+        self._abandon(boundary)
+        self.at_boundary = True
 
     def _abandon(self, message: messages.Abandon) -> None:
         self.abandoned, self.reason = Generation(message.generation), message.reason

@@ -21,7 +21,7 @@ from understudy.groups.engines import Engines
 from understudy.groups.fence import Fences
 from understudy.groups.prompter import Script
 from understudy.groups.stillness import Stillness
-from understudy.groups.world import Bridge, World
+from understudy.groups.world import World
 from understudy.protocol.positions import Position
 from understudy.state.buffers import ChangingBuffers
 from understudy.state.giving import Outgoing
@@ -87,8 +87,7 @@ class Member:
         self._outgoing: tuple[StepNumber, Outgoing] | None = None
         self._likely_donor = False
         self._somebody_is_alone = False
-        self._at_boundary = False
-        self._bridge: Bridge | None = None
+        self._bridge: Mail | None = None  # kept, because what was posted last may still be on its way
         self._bridge_trouble = "nobody asked for it"
         self._mail = Mail()
         self._stillness = Stillness()
@@ -224,7 +223,6 @@ class Member:
         self.show(Place.RECOVERING)
         while True:
             self.generation = self.control.notice()
-            self._at_boundary = self.control.at_boundary
             self.phase("stop")
             self.control.send(
                 messages.PositionReport(
@@ -249,18 +247,18 @@ class Member:
         """Whoever leaves and whoever takes over. If it fails the plan of this generation cannot be carried out."""
         self._bridge = None
         try:
-            self._bridge = self.world.bridge(self.generation, leaver=self.control.leaving)
+            self._bridge = Mail(self.world.bridge(self.generation, leaver=self.control.leaving))
         except (RuntimeError, OSError, UnderstudyError, StepAbandoned) as error:
             self._bridge_trouble = f"{type(error).__name__}: {error}"
 
     def _across_bridge(self) -> Mail:
         if self._bridge is None:
             raise TransferError(f"no connection between leaver and successor: {self._bridge_trouble}")
-        return Mail(self._bridge)
+        return self._bridge
 
     def _may_have_to_give(self) -> bool:
         """Not at a boundary: only leavers give there, and at once; to be ready would take longer than to serve."""
-        return self._likely_donor and not self._at_boundary
+        return self._likely_donor and not self.control.at_boundary
 
     def _get_ready_to_give(self, holds: StepNumber) -> None:
         """A joiner rehearses now, and we have nothing to do: take the digests of what we may have to send it."""
@@ -311,7 +309,7 @@ class Member:
     def _try_to_carry_out(self, plan: messages.Resume) -> str | None:
         if plan.leave:
             return self._try_to_hand_over(plan)
-        if self._at_boundary:
+        if self.control.at_boundary:
             self.world.connections.break_all()  # nobody uses them any more; gloo takes longer to end whole ones
         timings: dict[str, float] = {}
         try:
@@ -329,7 +327,7 @@ class Member:
                 received = self._transfer(plan)
         except (RuntimeError, OSError, UnderstudyError, StepAbandoned) as error:
             return f"{type(error).__name__}: {error}"
-        self._outgoing = None  # the bridge stays: our last word to the leaver may still be on its way
+        self._outgoing = None
         self.phase("resume")
         if self.abandoned:
             return "a new generation was opened"
