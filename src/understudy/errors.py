@@ -9,11 +9,14 @@ UnderstudyError
 ├── Deposed               another coordinator leads; this one decides nothing any more
 ├── TransferError         state did not arrive whole; the recovery is opened again
 ├── RegroupError          process groups could not be formed again; the recovery is opened again
+├── CheckpointError       a checkpoint is partial, damaged or does not fit; an older one may be tried
 └── LedgerError           a ledger cannot be read; verify and explain stop
 
 StepAbandoned             (BaseException) the body of a step is unwound because the generation ended. Not an
                           error: `with step:` catches it and the step runs again. It is no `Exception`, so that a
                           broad `except Exception` in a training loop cannot swallow it.
+PartFinished              (BaseException) the body of a step has done a part of it; it is unwound before it changes
+                          anything, and runs again on the next part.
 Dismissed                 (BaseException) this member is no longer part of the job; the process ends.
 """
 
@@ -58,12 +61,20 @@ class RegroupError(UnderstudyError):
     """Process groups could not be formed for the new generation."""
 
 
+class CheckpointError(UnderstudyError):
+    """A durable checkpoint cannot be used, or could not be made. The message says which and why."""
+
+
 class LedgerError(UnderstudyError):
     """A ledger is missing, torn or contradicts itself."""
 
 
 class StepAbandoned(BaseException):
     """Unwinds the body of a step whose generation has ended."""
+
+
+class PartFinished(BaseException):
+    """Unwinds the body of a step that has more parts to come."""
 
 
 class Dismissed(BaseException):

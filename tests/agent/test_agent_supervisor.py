@@ -129,6 +129,8 @@ def test_causes(tmp_path: Path) -> None:
     assert failed.fingerprint == "f" and failed.detail == "ValueError: x"
     assert member.cause(-6).exit_code == 1, "it raised, and then its teardown crashed"
     member.ended_for, member.ended_for_hang = "it hangs", True
+    assert member.cause(-9) == member.cause(-6), "it raised, and then took too long to end"
+    member.failure = None
     assert member.cause(-9).kind is CauseKind.HANG
     member.ended_for_hang = False
     assert member.cause(-9).kind is CauseKind.DISMISSED

@@ -86,6 +86,7 @@ def holder(job: ApiJob, rank: int) -> str:
     [
         (["drain", "nowhere"], "there is no host nowhere"),
         (["replace", "--rank", "77"], "there is no rank 77"),
+        (["spares", "1", "--host", "nowhere"], "there is no host nowhere"),
         (["migrate", "--rank", "-1"], "greater than or equal to 0"),
         (["migrate", "--rank", "77", "--dry-run"], "would be refused"),
     ],

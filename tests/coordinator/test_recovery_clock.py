@@ -3,9 +3,12 @@
 import pytest
 from tests.coordinator.acting import Play
 
-from understudy.foundation.ids import MemberId
+from understudy.coordinator.recovery_clock import RecoveryClock
+from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
 from understudy.ledger.records import TransferRecord
-from understudy.protocol.events import ProgressStalled
+from understudy.protocol.commands import DecisionKind, RecordDecision, RecordGeneration
+from understudy.protocol.events import PositionReported, ProgressStalled, Tick
+from understudy.protocol.positions import Position
 
 
 def test_the_phases_of_one_recovery() -> None:
@@ -76,3 +79,45 @@ def test_what_members_measured_in_an_abandoned_generation_does_not_count() -> No
     play.resume("m-3", 12.2, 3, regroup=0.1)
     (record,) = play.journal.recoveries
     assert record.phases["regroup"] == pytest.approx(0.1) and record.received_bytes == 0
+
+
+def test_a_rank_that_comes_back_was_replaced_then_and_not_when_its_spare_began_to_prepare() -> None:
+    clock = RecoveryClock()
+    founders = tuple((Rank(rank), MemberId(f"m-{rank}")) for rank in range(3))
+    clock.on_command(Tick(at=0.0), _recorded(1, founders))
+    clock.on_command(Tick(at=10.0), _decided(10.0, 2, DecisionKind.SWAP))
+    clock.on_command(Tick(at=10.0), _recorded(2, (founders[0], founders[2]), absent=1))
+    degraded = clock.on_command(Tick(at=10.1), _decided(10.1, 2, DecisionKind.RESUMED))
+    assert degraded is not None and degraded.swaps == ()
+    back = (founders[0], (Rank(1), MemberId("m-3")), founders[2])
+    clock.on_command(Tick(at=20.0), _recorded(2, back, absent=1))
+    clock.on_command(Tick(at=30.0), _decided(30.0, 3, DecisionKind.MOVE))
+    clock.on_command(Tick(at=30.0), _recorded(3, back))
+    whole = clock.on_command(Tick(at=30.2), _decided(30.2, 3, DecisionKind.RESUMED))
+    assert whole is not None and whole.planned and whole.swaps == ((1, "m-1", "m-3"),)
+
+
+def _recorded(
+    generation: int, holders: tuple[tuple[Rank, MemberId], ...], absent: int | None = None
+) -> RecordGeneration:
+    gone = () if absent is None else (Rank(absent),)
+    return RecordGeneration(generation=Generation(generation), founded_in=Generation(1), holders=holders, absent=gone)
+
+
+def _decided(at: float, generation: int, kind: DecisionKind) -> RecordDecision:
+    return RecordDecision(at=at, generation=Generation(generation), kind=kind, reason="", step=StepNumber(5))
+
+
+def test_a_benched_member_reports_before_training_stops() -> None:
+    clock = RecoveryClock()
+    members = tuple((Rank(rank), MemberId(f"m-{rank}")) for rank in range(2))
+    clock.on_command(Tick(at=0.0), _recorded(1, members))
+    clock.on_command(Tick(at=10.0), _recorded(2, members, absent=1))
+    clock.on_command(Tick(at=30.0), _decided(30.0, 3, DecisionKind.MOVE))
+    clock.on_command(Tick(at=30.0), _recorded(3, members))
+    for number, at in ((1, 30.1), (0, 31.0)):
+        position = Position(holds=StepNumber(5))
+        clock.on_event(PositionReported(at=at, member=members[number][1], generation=Generation(3), position=position))
+    whole = clock.on_command(Tick(at=31.2), _decided(31.2, 3, DecisionKind.RESUMED))
+    assert whole is not None and whole.phases["approach"] == pytest.approx(1.0)
+    assert whole.phases["total"] == pytest.approx(0.2)

@@ -90,3 +90,11 @@ def test_generations_have_pages_of_their_own(tmp_path: Path) -> None:
     done.join(20)
     assert not done.is_alive()
     assert [file.name for file in tmp_path.iterdir()] == ["fence-2"]
+
+
+def test_nobody_waits_for_a_rank_that_is_absent(tmp_path: Path) -> None:
+    first, last = (Fences(str(tmp_path), rank, RANKS) for rank in (0, 2))
+    first.absent = last.absent = (1,)
+    with pytest.raises(RuntimeError):
+        first.of(Generation(2)).meet(StepNumber(7), lambda: True)  # it does wait for the one that is present
+    last.of(Generation(2)).meet(StepNumber(7), lambda: False)

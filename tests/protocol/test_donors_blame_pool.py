@@ -1,5 +1,7 @@
 """Who gives state, when a replacement is useless, and when a process may be started."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,7 +104,7 @@ def test_whose_fault_an_end_is() -> None:
 
 
 def pool_of(**limits: int) -> SparePool:
-    policy = Policy(world_size=2, **limits)
+    policy = replace(Policy(world_size=2), **limits)  # type: ignore[arg-type]
     hosts = Hosts()
     hosts.join(THIS_HOST, policy.world_size, policy.spares)
     return SparePool(policy, Roster(), hosts)

@@ -60,7 +60,7 @@ def holding(step: int | None, *, arrived: bool = False) -> Position:
     return Position(holds=None if step is None else StepNumber(step), arrived=arrived)
 
 
-def started(world_size: int = 2, spares: int = 1, **limits: float) -> JobMachine:
+def started(world_size: int = 2, spares: int = 1, **limits: object) -> JobMachine:
     """Members m-0.. hold the ranks, the following ones are warm spares."""
     machine = JobMachine(replace(Policy(world_size=world_size, spares=spares), **limits))  # type: ignore[arg-type]
     machine.handle(ev.JobStarted(at=0.0))
@@ -71,7 +71,7 @@ def started(world_size: int = 2, spares: int = 1, **limits: float) -> JobMachine
     return machine
 
 
-def training(world_size: int = 2, spares: int = 1, **limits: float) -> JobMachine:
+def training(world_size: int = 2, spares: int = 1, **limits: object) -> JobMachine:
     machine = started(world_size, spares, **limits)
     for number in range(world_size):
         event = ev.MemberEstablished(at=2.0, member=m(number), generation=Generation(1), twin_key="all")

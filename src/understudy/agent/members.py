@@ -40,9 +40,10 @@ class Worker:
         return StepNumber(progress.step) if in_steps else None
 
     def cause(self, code: int) -> Cause:
-        """Why it ended. What we did ourselves comes first, then what the script said, then the bare code."""
+        """Why it ended. What we did ourselves comes first, then what the script said, then the bare code. A script that
+        raised and then took too long to end did not hang: its replacement may well meet the same error."""
         bare = cause_of(code, self.step())
-        if self.ended_for is not None:
+        if self.ended_for is not None and not (self.ended_for_hang and self.failure is not None):
             kind = CauseKind.HANG if self.ended_for_hang else CauseKind.DISMISSED
             return replace(bare, kind=kind, detail=self.ended_for)
         if self.failure is not None and code != 0:

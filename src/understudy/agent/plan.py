@@ -22,6 +22,9 @@ class LaunchPlan:
     store_host: str = "127.0.0.1"  # --local-addr: where the c10d store beside this agent listens
     digest_every: int = 0  # --digest-every
     compare_every: int = 0  # --compare-twins
+    save_every: int = 0  # --peer-memory
+    checkpoint_dir: str = ""  # --checkpoint-dir
+    checkpoint_every: int = 0  # --checkpoint-every
     grace: float = 5.0  # --shutdown-timeout: seconds from SIGTERM to SIGKILL when the job ends
     on_straggler: str = "note"  # --on-straggler: note or move
     device_metrics: str = ""  # --device-metrics: where counters of this host's devices are served

@@ -358,5 +358,8 @@ class Supervisor:
             store_port=self._store.port,
             digest_every=self._plan.digest_every,
             compare_every=self._plan.compare_every,
+            save_every=self._plan.save_every,
+            checkpoint_dir=self._plan.checkpoint_dir,
+            checkpoint_every=self._plan.checkpoint_every,
         )
         return worker_environment(self._plan.environment, settings, rank, self._plan.world_size)

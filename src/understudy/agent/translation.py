@@ -1,6 +1,6 @@
 """What a worker said, as an event of the protocol or as a record of the ledger."""
 
-from understudy.foundation.ids import Generation, MemberId, StepNumber
+from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
 from understudy.ledger.records import TransferRecord
 from understudy.protocol import events as ev
 from understudy.protocol.positions import Position
@@ -28,9 +28,15 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
             return ev.MemberConnected(at=at, member=member)
         case msg.Parked():
             return ev.MemberParked(at=at, member=member)
-        case msg.Established(generation=generation, twin_key=key, holdings=holdings):
+        case msg.Established():
             return ev.MemberEstablished(
-                at=at, member=member, generation=Generation(generation), twin_key=key, holdings=holdings
+                at=at,
+                member=member,
+                generation=Generation(message.generation),
+                twin_key=message.twin_key,
+                holdings=message.holdings,
+                replica=tuple(map(Rank, message.replica)),
+                began_at=StepNumber(message.began_at),
             )
         case msg.AtStep(generation=generation, step=step):
             return ev.StepTold(at=at, member=member, generation=Generation(generation), step=StepNumber(step))
@@ -48,13 +54,23 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
                     arrived=message.arrived,
                     established=message.established,
                     kept=None if message.kept is None else StepNumber(message.kept),
+                    saved=tuple(map(StepNumber, message.saved)),
+                    durable=tuple(map(StepNumber, message.durable)),
+                    keeps=_keeps(message),
                 ),
                 twin_key=message.twin_key,
                 holdings=message.holdings,
             )
-        case msg.Prepared(generation=generation, twin_key=key, holdings=holdings):
+        case msg.Prepared():
             return ev.MemberPrepared(
-                at=at, member=member, generation=Generation(generation), twin_key=key, holdings=holdings
+                at=at,
+                member=member,
+                generation=Generation(message.generation),
+                twin_key=message.twin_key,
+                holdings=message.holdings,
+                saved=tuple(map(StepNumber, message.saved)),
+                durable=tuple(map(StepNumber, message.durable)),
+                keeps=_keeps(message),
             )
         case msg.Resumed(generation=generation):
             return ev.MemberResumed(at=at, member=member, generation=Generation(generation))
@@ -64,3 +80,7 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
             return ev.MemberFinished(at=at, member=member, generation=Generation(generation))
         case msg.ScriptFailed() | msg.Note() | msg.Stacks():
             return None
+
+
+def _keeps(message: msg.PositionReport | msg.Prepared) -> tuple[tuple[Rank, StepNumber], ...]:
+    return tuple((Rank(rank), StepNumber(step)) for rank, step in message.keeps)

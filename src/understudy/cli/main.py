@@ -17,6 +17,7 @@ _COMMANDS = {
     "migrate": ("understudy.cli.migrate", "move ranks to spares at a step boundary"),
     "drain": ("understudy.cli.drain", "move every rank away from a host"),
     "replace": ("understudy.cli.replace", "end the process of a rank now; a spare takes over"),
+    "spares": ("understudy.cli.spares", "keep so many spares ready from now on"),
     "verify": ("understudy.cli.verify", "compare the ledgers of two runs, step by step"),
     "explain": ("understudy.cli.explain", "tell what happened in a run, and why"),
     "doctor": ("understudy.cli.doctor", "look at this host and at a run: what would keep a rank from being replaced"),

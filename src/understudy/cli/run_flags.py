@@ -11,14 +11,16 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from understudy.agent.logs import LogPlan, parse_std
 from understudy.agent.plan import LaunchPlan
 from understudy.cli import http_flags
+from understudy.cli.policy_file import PolicyFile, read_policy_file
 from understudy.errors import SettingsError
 from understudy.protocol.policy import Policy
+from understudy.protocol.rungs import RungLimits
 
 NURSERY: tuple[str, ...] = ("-m", "understudy.training.nursery")
 STORE_COMMAND: tuple[str, ...] = (sys.executable, "-m", "understudy.groups.store_host")
@@ -112,34 +114,40 @@ def _add_log_flags(group: "argparse._ArgumentGroup") -> None:
 
 
 def _add_own_flags(parser: argparse.ArgumentParser) -> None:
-    default = Policy(world_size=1)
+    """Where the default is None, `policy_file` knows it: what the file says comes before it."""
     group = parser.add_argument_group("understudy's flags")
     _flag(group, "--spares", type=int, default=1, help="warm processes to keep ready (default 1)")
     _flag(group, "--no-nursery", action="store_true", help="start every spare from nothing, instead of forking it")
     _flag(group, "--run-dir", default=None, help="folder of this run (default ./understudy-runs/<time>-<pid>)")
     _flag(group, "--digest-every", type=int, default=0, help="take digests every so many steps (default 0: never)")
     _flag(group, "--compare-twins", type=int, default=0, help="twins compare states every so many steps (0: never)")
-    _flag(group, "--max-replacements", type=int, default=default.max_replacements, help="processes started later")
-    _flag(group, "--max-deaths-per-step", type=int, default=default.max_deaths_per_step, help="losses of one rank")
-    _flag(group, "--hang-floor", type=float, default=default.stall_floor, help="shortest deadline of a step, seconds")
-    _flag(group, "--hang-factor", type=float, default=default.stall_factor, help="times the typical recent step")
-    _flag(group, "--hang-floor-outside", type=float, default=300.0, help="the same, outside of steps")
+    _flag(group, "--peer-memory", type=int, default=None, help="ranks without a twin are saved every so many steps")
+    _flag(group, "--checkpoint-dir", default="", help="folder of durable checkpoints; the newest one is resumed")
+    _flag(group, "--checkpoint-every", type=int, default=0, help="steps between two durable checkpoints (0: none)")
+    _flag(group, "--no-degrade", action="store_true", help="never go on without a replica that lost a rank")
+    _flag(group, "--max-restarts-from-memory", type=int, default=None, help="times all processes may begin anew")
+    _flag(group, "--policy", type=Path, default=None, help="file with limits and the budget of each rung (TOML)")
+    _flag(group, "--max-replacements", type=int, default=None, help="processes started later")
+    _flag(group, "--max-deaths-per-step", type=int, default=None, help="losses of one rank")
+    _flag(group, "--hang-floor", type=float, default=None, help="shortest deadline of a step, seconds")
+    _flag(group, "--hang-factor", type=float, default=None, help="times the typical recent step")
+    _flag(group, "--hang-floor-outside", type=float, default=None, help="the same, outside of steps")
     _flag(group, "--on-straggler", choices=["note", "move"], default="note", help="what a slow rank leads to")
     _flag(group, "--device-metrics", default="", help="URL of the DCGM exporter of this host (untested on devices)")
-    _flag(group, "--preparation-limit", type=float, default=default.preparation_limit, help="a joiner's preparation")
-    _flag(group, "--forming-limit", type=float, default=default.forming_limit, help="regroup and transfer, seconds")
+    _flag(group, "--preparation-limit", type=float, default=None, help="a joiner's preparation")
+    _flag(group, "--forming-limit", type=float, default=None, help="regroup and transfer, seconds")
     _flag(group, "--coordinator", default="", help="HOST:PORT of every coordinator, for a job on many hosts")
     _flag(group, "--spare-host", action="store_true", help="offer this whole host as spares")
     _flag(group, "--host-name", default=None, help="the name of this host in the job (default: its own)")
     _flag(group, "--job", default="job", help="name of the job on many hosts")
     _flag(group, "--token-file", type=Path, default=None, help="file with the job's token")
     _flag(group, "--certs", type=Path, default=None, help="folder with ca.pem, cert.pem and key.pem")
-    _flag(group, "--host-patience", type=float, default=default.host_patience, help="seconds until a host is lost")
-    _flag(group, "--suspicion", type=float, default=default.suspicion, help="seconds without ranks for a lost host")
+    _flag(group, "--host-patience", type=float, default=None, help="seconds until a host is lost")
+    _flag(group, "--suspicion", type=float, default=None, help="seconds without ranks for a lost host")
     _flag(group, "--http", default=None, help=http_flags.HTTP)
     _flag(group, "--http-tokens", type=Path, default=None, help=http_flags.TOKENS)
     _flag(group, "--alert-rules", type=Path, default=None, help=http_flags.RULES)
-    _flag(group, "--min-healthy", type=int, default=0, help="ranks that must be well for a request (default 0: half)")
+    _flag(group, "--min-healthy", type=int, default=None, help="ranks that must be well for a request (0: half)")
     _flag(group, "--notice", type=float, default=0.0, help="on SIGTERM, seconds in which ranks move to other hosts")
     _flag(group, "--plain", action="store_true", help="no live line on the terminal")
 
@@ -147,10 +155,12 @@ def _add_own_flags(parser: argparse.ArgumentParser) -> None:
 # -- from flags to a request ------------------------------------------------------------------------------------------
 
 
-def read_request(args: argparse.Namespace, environment: Mapping[str, str], run_dir: Path, live: bool) -> RunRequest:
+def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_dir: Path, live: bool) -> RunRequest:
+    file = PolicyFile() if given.policy is None else read_policy_file(given.policy)
+    args = file.beneath(given)
     _refuse_what_is_not_supported(args)
     world_size = _hosts(args.nnodes) * _world_size(args.nproc_per_node)
-    policy = _policy(args, world_size)
+    policy = _policy(args, world_size, file)
     command = _command(args, environment)
     return RunRequest(
         plan=LaunchPlan(
@@ -167,6 +177,9 @@ def read_request(args: argparse.Namespace, environment: Mapping[str, str], run_d
             nursery_command=_nursery_command(args, command),
             digest_every=_at_least("--digest-every", args.digest_every, 0),
             compare_every=_at_least("--compare-twins", args.compare_twins, 0),
+            save_every=_at_least("--peer-memory", args.peer_memory, 0),
+            checkpoint_dir=str(Path(args.checkpoint_dir).absolute()) if args.checkpoint_dir else "",
+            checkpoint_every=_checkpoint_every(args),
             on_straggler=_on_straggler(args),
             device_metrics=_metrics_address(args.device_metrics),
             grace=5.0 if args.shutdown_timeout is None else float(args.shutdown_timeout),
@@ -201,6 +214,12 @@ def _notice(args: argparse.Namespace) -> float:
     if args.notice and not args.coordinator:
         raise SettingsError(f"--notice {args.notice:g}: there is no other host to move to; it needs --coordinator")
     return float(args.notice)
+
+
+def _checkpoint_every(args: argparse.Namespace) -> int:
+    if args.checkpoint_every and not args.checkpoint_dir:
+        raise SettingsError(f"--checkpoint-every {args.checkpoint_every}: say where, with --checkpoint-dir")
+    return _at_least("--checkpoint-every", args.checkpoint_every, 0)
 
 
 def _on_straggler(args: argparse.Namespace) -> str:
@@ -241,7 +260,7 @@ def _at_least(flag: str, value: int, least: int) -> int:
     return value
 
 
-def _policy(args: argparse.Namespace, world_size: int) -> Policy:
+def _policy(args: argparse.Namespace, world_size: int, file: PolicyFile) -> Policy:
     for flag in ("hang_floor", "hang_factor", "hang_floor_outside", "preparation_limit", "forming_limit"):
         if not getattr(args, flag) > 0:
             raise SettingsError(f"--{flag.replace('_', '-')} {getattr(args, flag)}: must be more than 0")
@@ -254,6 +273,10 @@ def _policy(args: argparse.Namespace, world_size: int) -> Policy:
         host_patience=args.host_patience,
         suspicion=args.suspicion,
         min_healthy=_at_least("--min-healthy", args.min_healthy, 0),
+        peer_memory=_at_least("--peer-memory", args.peer_memory, 0),
+        rungs=_rungs(args, file.rungs()),
+        attempts_per_rung=file.ladder.attempts_per_rung,
+        recovery_attempts=file.ladder.recovery_attempts,
         donors_per_receiver=max(1, (os.cpu_count() or 1) // 2),  # a donor and its receiver keep one core busy each
         max_start_overs=restarts or default.max_start_overs,
         max_replacements=_at_least("--max-replacements", args.max_replacements, 0),
@@ -263,6 +286,13 @@ def _policy(args: argparse.Namespace, world_size: int) -> Policy:
         preparation_limit=args.preparation_limit,
         forming_limit=args.forming_limit,
     )
+
+
+def _rungs(args: argparse.Namespace, limits: RungLimits) -> RungLimits:
+    restarts = args.max_restarts_from_memory
+    if restarts is not None:
+        limits = replace(limits, restart=_at_least("--max-restarts-from-memory", restarts, 0))
+    return replace(limits, degrade=0) if args.no_degrade else limits
 
 
 def _command(args: argparse.Namespace, environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from understudy.errors import LedgerError
 from understudy.ledger.comparing import Comparison, Verdict, compare
+from understudy.ledger.exactly_once import prove
 from understudy.ledger.reading import Run, read_run
 from understudy.ledger.story import counted
 
@@ -21,7 +22,9 @@ _COLOURS = {Verdict.IDENTICAL: "bold green", Verdict.DIFFERENT: "bold red"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Compares batches, parameters, optimizer state and random numbers of two runs. Exit code 0: identical; "
-        "1: different; 3: nothing to compare, or no digests were taken; 2: a ledger cannot be read."
+        "1: different; 3: nothing to compare, or no digests were taken; 2: a ledger cannot be read. A run that went on "
+        "without some of its ranks is never identical to one that did not; of such a run it is said whether every "
+        "sample was used once."
     )
     parser.add_argument("run_a", metavar="RUN_A", type=Path, help="folder of the first run")
     parser.add_argument("run_b", metavar="RUN_B", type=Path, help="folder of the second run")
@@ -38,6 +41,9 @@ def main(args: argparse.Namespace) -> int:
     for name, run in (("A", left), ("B", right)):
         console.print(f"{name}  {_describe(run)}")
     console.print(f"compared  {_compared(result)}")
+    for name, run, other in (("A", left, right), ("B", right, left)):
+        if run.was_degraded:
+            console.print(f"data of {name}  {prove(run, other).sentence()}")
     console.print(result.sentence(), style=_COLOURS.get(result.verdict, "bold yellow"))
     return EXIT_CODES[result.verdict]
 

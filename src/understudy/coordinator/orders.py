@@ -40,6 +40,9 @@ def resume(command: ResumeAt, store: str, leave: bool) -> msg.Resume:
         store=store,
         leave=leave,
         rewind=command.rewind,
+        rung=command.rung.value,
+        absent=tuple(map(int, command.absent)),
+        from_copies=tuple(map(int, command.from_copies)),
     )
 
 

@@ -18,7 +18,7 @@ from understudy.ledger.records import RecoveryRecord, TransferRecord
 from understudy.protocol import events as ev
 from understudy.protocol.commands import Command, DecisionKind, RecordDecision, RecordGeneration
 
-_OPENING = (DecisionKind.SWAP, DecisionKind.ALARM, DecisionKind.MOVE)
+_OPENING = (DecisionKind.SWAP, DecisionKind.ALARM, DecisionKind.MOVE, DecisionKind.RESTART)
 _MEASURED_BY_MEMBERS = ("regroup", "transfer")
 
 
@@ -31,6 +31,7 @@ class _Running:
     first_generation: Generation
     generation: Generation
     before: dict[Rank, MemberId]
+    benched: frozenset[MemberId]  # lived without taking part, so that they report before training stops
     reasons: list[str] = field(default_factory=list)
     verdict: str = ""
     verdict_at: float | None = None
@@ -46,6 +47,7 @@ class _Running:
 class RecoveryClock:
     def __init__(self) -> None:
         self._holders: dict[Rank, MemberId] = {}
+        self._benched: frozenset[MemberId] = frozenset()
         self._lost_since: dict[MemberId | None, float] = {}
         self._silent_since: dict[HostId, float] = {}
         self._running: _Running | None = None
@@ -82,7 +84,8 @@ class RecoveryClock:
     def _on_event_of(running: _Running, event: ev.Event) -> None:
         match event:
             case ev.PositionReported(at=at, member=member, generation=generation):
-                if generation == running.generation and member not in running.assigned_at:
+                took_part = member not in running.assigned_at and member not in running.benched
+                if generation == running.generation and took_part:
                     running.reported_at = at
                     if running.first_reported_at is None:
                         running.first_reported_at = at
@@ -101,8 +104,8 @@ class RecoveryClock:
                 self._running.verdict, self._running.verdict_at = command.reason, event.at
             case RecordDecision(kind=DecisionKind.RESUMED) if self._running is not None:
                 return self._close(self._running, command)
-            case RecordGeneration(holders=holders):
-                self._on_generation(event.at, dict(holders))
+            case RecordGeneration(holders=holders, absent=absent):
+                self._on_generation(event.at, dict(holders), absent)
         return None
 
     def _open(self, event: ev.Event, decision: RecordDecision) -> None:
@@ -118,6 +121,7 @@ class RecoveryClock:
                 first_generation=decision.generation,
                 generation=decision.generation,
                 before=dict(self._holders),
+                benched=self._benched,
             )
         running = self._running
         running.generation = decision.generation
@@ -127,7 +131,12 @@ class RecoveryClock:
         running.measured.clear()
         running.transfers.clear()
 
-    def _on_generation(self, at: float, holders: dict[Rank, MemberId]) -> None:
+    def _on_generation(self, at: float, holders: dict[Rank, MemberId], absent: tuple[Rank, ...]) -> None:
+        """Whoever prepares for an absent rank has it when that comes back."""
+        before = self._holders
+        self._benched = frozenset(member for rank, member in holders.items() if rank in absent)
+        holders = {rank: member for rank, member in holders.items() if rank not in absent}
+        holders |= {rank: before[rank] for rank in absent if rank in before}
         if self._running is not None:
             for rank, member in holders.items():
                 if self._running.before.get(rank) != member:

@@ -27,6 +27,7 @@ from understudy.training.steps import Step
 _PEER_DELAY = 0.25
 _KILL_DELAY = 0.08
 _DELAY = 0.4  # a recovery is well under way by then
+_GATE_EVERY = 0.01
 
 
 class InjectedError(RuntimeError):
@@ -36,10 +37,12 @@ class InjectedError(RuntimeError):
 class Injector:
     """Arm it before `job.protect()`, so that its optimizer hook comes before the fence."""
 
-    def __init__(self, job: Job, faults: tuple[Fault, ...], proofs: Path) -> None:
-        self._job, self._faults, self._proofs = job, faults, proofs
+    def __init__(self, job: Job, faults: tuple[Fault, ...], proofs: Path, gate: Path | None = None) -> None:
+        """`gate`: a file with the number of the last step that may begin, see `open_gate`."""
+        self._job, self._faults, self._proofs, self._gate = job, faults, proofs, gate
         self._step: Step | None = None
         self._joined = False
+        self._poisoned = False
         self._optimizer: torch.optim.Optimizer | None = None
         proofs.mkdir(parents=True, exist_ok=True)
         job.on_phase(self._on_phase)
@@ -84,11 +87,24 @@ class Injector:
     def watch(self, steps: Iterator[Step]) -> Iterator[Step]:
         for step in steps:
             self._step = step
+            self._wait_at_gate(step)
             yield step
             if step.committed:
                 self._at(Place.BETWEEN_STEPS)
 
+    def _wait_at_gate(self, step: Step) -> None:
+        """Whoever is told to leave the generation does so, and comes back to the gate."""
+        member = self._job._member
+        assert member is not None or self._gate is None
+        while not self._may_begin(step) and not (member is not None and member.abandoned):
+            time.sleep(_GATE_EVERY)
+
+    def _may_begin(self, step: Step) -> bool:
+        return self._gate is None or step.rehearsing or step.number <= int(self._gate.read_text())
+
     def _on_phase(self, phase: str, _generation: int) -> None:
+        if self._poisoned and phase == Place.REGROUP:
+            raise RuntimeError("poisoned: this process can form no group any more")
         self._joined = self._joined or phase == Place.REHEARSE
         for fault in self._faults:
             if fault.place == phase and fault.rank == self._job.rank and fault.joiner == self._joined:
@@ -102,7 +118,8 @@ class Injector:
         if step is None or step.rehearsing:
             return
         for fault in self._faults:
-            if fault.place is place and fault.rank == rank and fault.step == step.number:
+            due = fault.place is place and fault.rank == rank and fault.step == step.number
+            if due and self._may_begin(step):
                 yield fault
 
     def _at(self, place: Place) -> None:
@@ -128,6 +145,8 @@ class Injector:
             if self._leave_proof(fault, turn):
                 if fault.kind is Kind.FLIP:
                     self._flip()
+                elif fault.kind is Kind.POISON:
+                    self._poisoned = True
                 else:
                     _strike(fault)
                 return
@@ -178,6 +197,13 @@ def _strike(fault: Fault) -> None:
 def _spin() -> NoReturn:
     while True:
         pass
+
+
+def open_gate(gate: Path, last: int) -> None:
+    """From outside: steps up to `last` may begin."""
+    new = gate.with_suffix(".new")
+    new.write_text(str(last))
+    new.replace(gate)
 
 
 def fired(proofs: Path) -> list[dict[str, Any]]:

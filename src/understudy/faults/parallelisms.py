@@ -19,12 +19,12 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Block(nn.Module):
-    def __init__(self, width: int, recompute: bool = False) -> None:
+    def __init__(self, width: int, recompute: bool = False, dropout: float = 0.1) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
         self.up = nn.Linear(width, 2 * width)
         self.down = nn.Linear(2 * width, width)
-        self.drop = nn.Dropout(0.1)
+        self.drop = nn.Dropout(dropout)
         self._recompute = recompute
 
     def _inner(self, x: torch.Tensor) -> torch.Tensor:
@@ -126,9 +126,15 @@ def ddp(bare: nn.Sequential, fast: bool = False) -> Trained:
     return Trained(model, _middle(bare), functools.partial(_run, model), _own_share())
 
 
-def hsdp(bare: nn.Sequential) -> Trained:
-    mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("rep", "shard"))
+def hsdp(bare: nn.Sequential, replicas: int = 2) -> Trained:
+    mesh = init_device_mesh("cpu", (replicas, dist.get_world_size() // replicas), mesh_dim_names=("rep", "shard"))
     _shard(bare, mesh)
+    return Trained(bare, _middle(bare), functools.partial(_run, bare), _own_share())
+
+
+def fsdp(bare: nn.Sequential) -> Trained:
+    """Sharded over all ranks: nobody has a twin."""
+    _shard(bare, init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("shard",)))
     return Trained(bare, _middle(bare), functools.partial(_run, bare), _own_share())
 
 

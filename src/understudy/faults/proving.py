@@ -11,10 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from understudy.faults.catalogue import Fault, save_schedule
 from understudy.faults.injector import fired
 from understudy.ledger.comparing import Comparison, Verdict, compare
 from understudy.ledger.reading import Run, read_run
+from understudy.ledger.records import StepRecord
+from understudy.protocol.commands import DecisionKind
 
 TRAINEE = ("-m", "understudy.faults.trainee")
 
@@ -123,6 +127,23 @@ def step_times(run: Run) -> dict[int, float]:
         if not record.inherited:
             times[step] = max(times.get(step, 0.0), record.at)
     return times
+
+
+def steps_run_again(run: Run) -> list[int]:
+    """For each time the world went back: how many steps that every rank had committed were computed again."""
+    decoder = msgspec.json.Decoder(StepRecord)
+    lines = (line for file in (run.path / "ledger").glob("steps-*.jsonl") for line in file.read_bytes().splitlines())
+    records = [decoder.decode(line) for line in lines if line.endswith(b"}")]
+    counts = []
+    back_to = [(d.generation, d.step) for d in run.decisions if d.kind == DecisionKind.REWIND.value]
+    for number, (generation, step) in enumerate(back_to):
+        earlier = max((before for before, _ in back_to[:number]), default=0)
+        ranks: dict[int, set[int]] = {}
+        for record in records:
+            if earlier <= record.generation < generation and step is not None and record.step >= step:
+                ranks.setdefault(record.step, set()).add(record.rank)
+        counts.append(sum(len(seen) == run.info.world_size for seen in ranks.values()))
+    return counts
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:

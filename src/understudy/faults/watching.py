@@ -80,6 +80,11 @@ class LiveRun:
                 found.append(Seen(Path(path).stem, pid, _look(path)))
         return found
 
+    def pages(self) -> list[str]:
+        """The progress pages of its workers; their folder is the agent's."""
+        found = (page_of(pid) for pid in children_of(self.process.pid))
+        return [page for page in found if page is not None]
+
     def holders(self) -> dict[int, str]:
         """Rank -> member, by the ledger: the founders, and every swap since."""
         founders = {rank: f"m-{rank}" for rank in range(self._world_size)}

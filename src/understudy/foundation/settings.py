@@ -27,6 +27,9 @@ class WorkerSettings:
     store_port: int
     digest_every: int = 0  # take digests every so many steps; 0 is never
     compare_every: int = 0  # twins compare their states every so many steps; 0 is never
+    checkpoint_dir: str = ""  # where durable checkpoints are; empty: nowhere
+    checkpoint_every: int = 0  # steps between two of them; 0: none is written
+    save_every: int = 0  # states of ranks without a twin are saved in peer memory every so many steps; 0 is never
     host: str = ""  # the name of this host, where the job has several
 
     def to_environment(self) -> dict[str, str]:
@@ -40,6 +43,9 @@ class WorkerSettings:
             f"{_PREFIX}STORE_PORT": str(self.store_port),
             f"{_PREFIX}DIGEST_EVERY": str(self.digest_every),
             f"{_PREFIX}COMPARE_EVERY": str(self.compare_every),
+            f"{_PREFIX}SAVE_EVERY": str(self.save_every),
+            f"{_PREFIX}CHECKPOINT_DIR": self.checkpoint_dir,
+            f"{_PREFIX}CHECKPOINT_EVERY": str(self.checkpoint_every),
             f"{_PREFIX}HOST": self.host,
         }
 
@@ -69,6 +75,9 @@ class WorkerSettings:
             store_port=_number(f"{_PREFIX}STORE_PORT", need("STORE_PORT")),
             digest_every=_number(f"{_PREFIX}DIGEST_EVERY", need("DIGEST_EVERY")),
             compare_every=_number(f"{_PREFIX}COMPARE_EVERY", need("COMPARE_EVERY")),
+            save_every=_number(f"{_PREFIX}SAVE_EVERY", need("SAVE_EVERY")),
+            checkpoint_dir=need("CHECKPOINT_DIR"),
+            checkpoint_every=_number(f"{_PREFIX}CHECKPOINT_EVERY", need("CHECKPOINT_EVERY")),
             host=need("HOST"),
         )
 

@@ -93,10 +93,17 @@ class Connections:
             ours = {**self._owned, **self._appeared()}
         return shut_down(ours)
 
-    def unsent(self) -> bool:
-        """Does the kernel still hold something that a group has sent? Then more may be queued behind it."""
+    def break_group(self, group: str) -> int:
+        """Only its connections."""
         with self._lock:
-            ours = dict(self._owned)
+            ours = {fd: name for fd, name in self._owned.items() if self._group_of[fd] == group}
+        return shut_down(ours)
+
+    def unsent(self) -> bool:
+        """Does the kernel still hold something that a group of the script has sent? Then more may be queued behind
+        it. (Nobody waits for what else is sent.)"""
+        with self._lock:
+            ours = {fd: name for fd, name in self._owned.items() if self._exists(self._group_of[fd])}
         return any(_has_unsent(descriptor) for descriptor in _still_open(ours))
 
     def _appeared(self) -> dict[int, str]:

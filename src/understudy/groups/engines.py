@@ -58,6 +58,28 @@ class Engines:
             ddp._update_process_group(group)  # type: ignore[no-untyped-call]
         self.forget_iteration()
 
+    def add_up_only(self, only: bool) -> None:
+        """While `only`, every replica adds up its own gradients, and they are averaged over replicas later.
+
+        Shards are still summed up within a replica (FSDP2 could leave that out too, but would then keep gradients of
+        whole parameters). DDP's buffers are made equal in the pass that averages."""
+        for ddp in self._ddp:
+            ddp.require_backward_grad_sync = ddp.require_forward_param_sync = not only
+        for root in self._fsdp_roots:
+            root.set_requires_all_reduce(not only)
+
+    def objection_to_parts(self) -> str | None:
+        """Why a step cannot be done in parts, if it cannot."""
+        if self._pipelines.exist:
+            return "a pipeline's schedule runs the backward passes, so that parts of a step cannot be weighted"
+        if any(ddp.static_graph for ddp in self._ddp):
+            return (
+                "DDP with static_graph=True changes its buckets after a later step: not all ranks would have the same"
+            )
+        if not self._ddp and not self._fsdp_roots:
+            return "no protected module is in DDP or FSDP2: who averages the gradients, and over how many, is not known"
+        return None
+
     def forget_iteration(self) -> None:
         """After a step that was cut short: parameters are in their shards again, and no microbatch is under way."""
         for root in self._fsdp_roots:

@@ -12,7 +12,7 @@ import ctypes
 import mmap
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch.distributed as dist
 
@@ -24,6 +24,7 @@ _LOOK_AGAIN_EVERY = 5_000_000
 """Nanoseconds between two looks at whether contact is lost. Also ends a wait whose waker came too early."""
 
 _SLOT = 8
+_NEVER_AWAITED = 2**64 - 1  # later than any step
 
 
 class _Span(ctypes.Structure):
@@ -41,7 +42,7 @@ def shared_memory_works() -> bool:
 class SharedFence:
     """The page of one generation. `lost_contact` says that waiting is pointless."""
 
-    def __init__(self, folder: str, generation: Generation, rank: int, size: int) -> None:
+    def __init__(self, folder: str, generation: Generation, rank: int, size: int, absent: Collection[int] = ()) -> None:
         self.path = os.path.join(folder, f"fence-{generation}")
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -52,6 +53,8 @@ class SharedFence:
             os.close(descriptor)
         slots = memoryview(self._page).cast("Q")
         self._rank, self._slots = rank, slots[1 : size + 1]
+        for other in absent:  # everybody says so, and nobody waits for them
+            self._slots[other] = _NEVER_AWAITED
         self._word = ctypes.c_uint32.from_buffer(self._page, 0)  # the last step that all have arrived at
         self._futex_number = _FUTEX_NUMBER[platform.machine()]
 
@@ -107,11 +110,12 @@ class Fences:
         self._shared = one_host and shared_memory_works()
         self._generation: Generation | None = None
         self._fence: SharedFence | GroupFence = GroupFence()
+        self.absent: Collection[int] = ()  # ranks that the present generation does without
 
     def of(self, generation: Generation) -> SharedFence | GroupFence:
         if generation != self._generation:
             self._fence.remove()
             self._generation = generation
             if self._shared:
-                self._fence = SharedFence(self._folder, generation, self._rank, self._size)
+                self._fence = SharedFence(self._folder, generation, self._rank, self._size, self.absent)
         return self._fence

@@ -39,6 +39,10 @@ class Pipelines:
             elif isinstance(thing, _PipelineSchedule):
                 self._schedules.append(thing)
 
+    @property
+    def exist(self) -> bool:
+        return bool(self._stages)
+
     def forget_iteration(self) -> None:
         """No microbatch is under way any more."""
         for stage in self._stages:

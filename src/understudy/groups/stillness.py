@@ -25,9 +25,13 @@ class Stillness:
 
 
 def _threads() -> dict[str, str] | None:
-    """Thread -> how often it was switched so far. None when one is running now."""
+    """Thread -> how often it was switched so far. None when one is running now, or when nobody can tell."""
     found: dict[str, str] = {}
-    for thread in os.listdir("/proc/self/task"):
+    try:
+        threads = os.listdir("/proc/self/task")
+    except OSError:
+        return None  # no descriptor is free
+    for thread in threads:
         if int(thread) == threading.get_native_id():
             continue
         try:

@@ -6,13 +6,17 @@ others in its setup it hears from the prompter.
 
 Every group keeps its identity over a regroup: the ProcessGroup object, DDP's reducer, FSDP2, DeviceMesh and groups that
 the script holds go on working with new peers behind them.
+
+A world may be formed without some of its ranks. Every group then consists of those of its members that are present, in
+the same order; a group with nobody else left is a group of one. torch numbers ranks without gaps, so what torch calls a
+rank is then a place among the present ones (`place_of`), while everything of ours goes on speaking of ranks.
 """
 
 import functools
 import importlib
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -33,6 +37,8 @@ _ARGUMENTS = tuple(inspect.signature(c10d._new_process_group_helper).parameters)
 _BACKEND, _NAME = "backend", "group_name"
 _LOOK_AGAIN_EVERY = 0.02  # seconds between two looks at whether the generation is abandoned
 _STUCK_AFTER = 0.5  # seconds; peers that live have connected or given up by then
+_PATIENCE = timedelta(days=1000)
+PAIRS = "pairs"  # what their connections are called, all together
 
 
 class World:
@@ -61,6 +67,8 @@ class World:
         self._abandoned = abandoned
         self._recorder: Recorder | None = None
         self._prompter = Prompter({})
+        self._present = list(range(size))
+        self._everybody: dict[str, list[int]] = {}  # by group: its members, whether they are present or not
         self._without_peers: set[str] = set()  # groups that were made in the sandbox and have no real backend yet
 
     # -- beginning ----------------------------------------------------------------------------------------------------
@@ -119,32 +127,60 @@ class World:
         """Every group of this process in one order that is the same on all ranks, so that nobody waits crosswise."""
         return sorted(((name, group) for group, name in c10d._world.pg_names.items()), key=lambda item: item[0])
 
-    @staticmethod
-    def members(group: dist.ProcessGroup) -> list[int]:
-        ranks = c10d._world.pg_group_ranks[group]
-        return sorted(ranks, key=lambda rank: ranks[rank])
+    def members(self, group: dist.ProcessGroup) -> list[int]:
+        """All ranks that belong to a group, in its order, whether they are present or not."""
+        name = c10d._world.pg_names[group]
+        if name not in self._everybody:
+            numbers = c10d._world.pg_group_ranks[group]
+            places = sorted(numbers, key=lambda number: numbers[number])
+            self._everybody[name] = [self._present[place] for place in places]
+        return self._everybody[name]
+
+    @property
+    def present(self) -> list[int]:
+        """The ranks of the world as it was last formed."""
+        return self._present
+
+    def place_of(self, rank: int) -> int:
+        """What torch calls this rank in the default group."""
+        return rank if len(self._present) == self.size else self._present.index(rank)
 
     # -- regroup ------------------------------------------------------------------------------------------------------
 
-    def regroup(self, generation: Generation) -> None:
-        """Form every group again for `generation`, with whoever holds each rank now."""
+    def regroup(self, generation: Generation, absent: Collection[int] = ()) -> None:
+        """Form every group again for `generation`, with whoever holds each rank now, and without those of `absent`."""
         self._generation = generation
         try:
             for place, (name, group) in enumerate(self.groups()):
                 with self.connections.forming(name, fresh=place == 0, keep=self._bridge_name):
-                    self._regroup_one(generation, name, group)
+                    self._regroup_one(generation, name, group, absent)
+            self._number_without_gaps([rank for rank in range(self.size) if rank not in absent])
         except StepAbandoned:
             raise
         except RuntimeError as error:
             raise RegroupError(f"the groups of generation {generation} could not be formed: {error}") from error
         self._make_groups_by(self._make_and_remember)
 
-    def _regroup_one(self, generation: Generation, name: GroupName, group: dist.ProcessGroup) -> None:
+    def _regroup_one(
+        self, generation: Generation, name: GroupName, group: dist.ProcessGroup, absent: Collection[int]
+    ) -> None:
         if self._abandoned():
             raise StepAbandoned(f"generation {generation} was abandoned during its regroup")
         self.make_real(name, group)
-        self._connect(group._get_backend(self.device), generation, name, self.rank, self.members(group))
+        present = [rank for rank in self.members(group) if rank not in absent]
+        self._connect(group._get_backend(self.device), generation, name, self.rank, present)
         group._set_group_name(name)  # functional collectives find a group by its name
+
+    def _number_without_gaps(self, present: list[int]) -> None:
+        """Make torch's tables say what its groups are now. (Its default group numbers its ranks by itself.)"""
+        if present == self._present:
+            return
+        groups = [(group, self.members(group)) for _, group in self.groups()]
+        self._present = present
+        places = {rank: place for place, rank in enumerate(present)}
+        for group, ranks in groups:
+            numbers = [places[rank] for rank in ranks if rank in places]
+            c10d._world.pg_group_ranks[group] = {number: place for place, number in enumerate(numbers)}
 
     def _connect(self, backend: Any, generation: Generation, name: str, own: int, everybody: list[int]) -> None:
         """Show where we are to be found, and connect to all who belong to it."""
@@ -167,6 +203,33 @@ class World:
             backend = dist.ProcessGroupGloo(store, own, 2, self._gloo_options([0, 1]))
             self._connect(backend, generation, name, own, [0, 1])
         return Bridge(backend, peer=1 - own)
+
+    # -- copies on other hosts ----------------------------------------------------------------------------------------
+
+    def tell_all(self, generation: Generation, what: str, own: str) -> dict[Rank, str]:
+        """What every rank that is present says of itself."""
+        path = f"{what}/{generation}"
+        self.store.set(f"{path}/{self.rank}", own)
+        told = self.store.multi_get([f"{path}/{rank}" for rank in self._present])
+        return {Rank(rank): text.decode() for rank, text in zip(self._present, told, strict=True)}
+
+    def form_pairs(self, generation: Generation, pairs: Sequence[tuple[Rank, Rank]]) -> dict[tuple[Rank, Rank], "Pair"]:
+        """A connection for each of these pairs, of which this rank is one; the other one calls this as well. All are
+        formed at once: one after the other, everybody would wait for its neighbour."""
+        backends = {}
+        with self.connections.forming(PAIRS):
+            for pair in pairs:
+                store = PrefixStore(f"{PAIRS}/{pair}/{generation}", self.store)
+                backend = dist.ProcessGroupGloo(store, pair.index(self.rank), 2, self._gloo_options([0, 1]))
+                self.store.set(f"{PAIRS}/{pair}/{generation}/{self.rank}", backend.get_reconfigure_handle())
+                backends[pair] = backend
+            connecting = []
+            for pair, backend in backends.items():
+                handles = self.store.multi_get([f"{PAIRS}/{pair}/{generation}/{rank}" for rank in pair])
+                connecting.append(self._begin_to_connect(backend, generation, [handle.decode() for handle in handles]))
+            for each in connecting:
+                self._await_connection(*each)
+        return {pair: Pair(backend, 1 - pair.index(self.rank)) for pair, backend in backends.items()}
 
     # -- sandbox ------------------------------------------------------------------------------------------------------
 
@@ -210,6 +273,11 @@ class World:
         The next generation can be formed meanwhile; the thread ends with the group's timeout. It is left only when it
         is stuck: one that still succeeds must not do so after the next generation was formed.
         """
+        self._await_connection(*self._begin_to_connect(backend, unique, handles))
+
+    def _begin_to_connect(
+        self, backend: Any, unique: int, handles: list[str]
+    ) -> tuple[threading.Event, list[Exception]]:
         options = ReconfigureOptions()
         options.uuid = unique
         options.handles = handles
@@ -225,6 +293,9 @@ class World:
             over.set()
 
         threading.Thread(target=connect, name="understudy-regroup", daemon=True).start()
+        return over, troubles
+
+    def _await_connection(self, over: threading.Event, troubles: list[Exception]) -> None:
         while not over.wait(_LOOK_AGAIN_EVERY):
             if self._abandoned() and not over.wait(_STUCK_AFTER):
                 raise StepAbandoned("the generation was abandoned while its peers were connecting")
@@ -243,6 +314,23 @@ class Bridge:
 
     def receive(self, into: torch.Tensor, sender: int, /) -> Any:  # noqa: ARG002
         return self._backend.recv([into], self._peer, 0)
+
+
+class Pair(Bridge):
+    """A bridge on which nothing may be said for a long time."""
+
+    def receive(self, into: torch.Tensor, sender: int, /) -> "Patient":
+        return Patient(super().receive(into, sender))
+
+
+class Patient:
+    """A group's own timeout would end a wait for the next copy, and the connection with it."""
+
+    def __init__(self, work: Any) -> None:
+        self._work = work
+
+    def wait(self) -> None:
+        self._work.wait(_PATIENCE)
 
 
 def _gloo_devices() -> list[Any]:

@@ -54,6 +54,11 @@ class Run:
     def ranks(self) -> range:
         return range(self.info.world_size)
 
+    @property
+    def was_degraded(self) -> bool:
+        """Were steps done without some of the ranks?"""
+        return any(record.sharing is not None for record in self.steps.values())
+
     def missing(self) -> Iterator[_Place]:
         """Places without a record, by step and rank."""
         for step in range(self.step_count):

@@ -3,11 +3,32 @@
 import msgspec
 
 
+class Taken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Samples `start` to `stop` of the `size` in the batch of an absent share. `batch`: the digest of all of it."""
+
+    share: int
+    start: int
+    stop: int
+    size: int
+    batch: str | None = None
+
+
+class Sharing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A step that was done without some ranks. This one worked on its own `share` of `shares`, and on what it had taken
+    of those that were `absent`."""
+
+    share: int
+    shares: int
+    absent: tuple[int, ...]
+    taken: tuple[Taken, ...] = ()
+
+
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Rank `rank` holds the state after step `step`.
 
     `inherited`: the member received this state instead of computing it (its predecessor may have written the same step
-    before it died; both records must then agree). Digests are None where none were taken at this step.
+    before it died; both records must then agree). Digests are None where none were taken at this step. `sharing` is
+    None in a whole world.
     """
 
     step: int
@@ -21,6 +42,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     optimizer: str | None = None
     rng: str | None = None
     inherited: bool = False
+    sharing: Sharing | None = None
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="decision"):

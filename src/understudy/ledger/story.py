@@ -12,13 +12,19 @@ from understudy.ledger.reading import Run
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, TransferRecord
 from understudy.protocol.commands import DecisionKind
 
-_OPENING = (DecisionKind.SWAP.value, DecisionKind.ALARM.value, DecisionKind.MOVE.value)
+_OPENING = tuple(
+    kind.value for kind in (DecisionKind.SWAP, DecisionKind.ALARM, DecisionKind.MOVE, DecisionKind.RESTART)
+)
 _SECTIONS = (
     ("warnings", (DecisionKind.WARN,)),
+    ("began with", (DecisionKind.CHECKPOINT,)),
+    ("without replicas", (DecisionKind.DEGRADE,)),
     ("plans", (DecisionKind.PLAN, DecisionKind.NO_MOVE)),
     ("start overs", (DecisionKind.START_OVER,)),
+    ("restarts from memory", (DecisionKind.RESTART,)),
     ("refills", (DecisionKind.REFILL, DecisionKind.NO_REFILL)),
-    ("twins that differ", (DecisionKind.CORRUPT, DecisionKind.REWIND)),
+    ("twins that differ", (DecisionKind.CORRUPT,)),
+    ("went back", (DecisionKind.REWIND,)),
     ("kills", (DecisionKind.KILL,)),
     ("refusals", (DecisionKind.REFUSE,)),
     ("end", (DecisionKind.FINISH, DecisionKind.STOP)),

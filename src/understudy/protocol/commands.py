@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
 from understudy.protocol.hosts import THIS_HOST
+from understudy.protocol.rungs import Rung
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,11 +19,12 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordGeneration(Command):
-    """Make this membership durable."""
+    """Make this membership durable. Who holds a rank that is `absent` is benched, or prepares for it."""
 
     generation: Generation
     founded_in: Generation
     holders: tuple[tuple[Rank, MemberId], ...]
+    absent: tuple[Rank, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +82,9 @@ class KeepAgreed(Command):
 class ResumeAt(Command):
     """The verdict: every member reaches state `step` (`commit.action_for`), regroups, and receivers are served.
     `rewind`: it is the state that was agreed on, and whoever does not receive it has kept it.
+    `rung`: where it comes from for whoever neither holds nor receives it. When all processes are to begin anew,
+    everybody saves it and waits to be ended.
+    `from_copies`: receivers whose donor does not hold their state but keeps a copy of it.
     `leavers` reach it as well and give it to whoever holds their rank now; a receiver that is its own donor takes it
     from there."""
 
@@ -91,6 +96,9 @@ class ResumeAt(Command):
     reason: str
     leavers: tuple[MemberId, ...] = ()
     rewind: bool = False
+    rung: Rung = Rung.SWAP
+    absent: tuple[Rank, ...] = ()  # the world goes on without these, at the same global batch
+    from_copies: tuple[Rank, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,11 +151,14 @@ class DecisionKind(enum.Enum):
     NO_MOVE = "no move"
     SWAP = "swap"
     CORRUPT = "corrupt"  # twins differ
-    REWIND = "rewind"  # to the last state on which all twins agreed
+    REWIND = "rewind"  # to an earlier state: the last on which all twins agreed, or one that all have saved
     ALARM = "alarm"  # a stall opened a generation without a loss
     VERDICT = "verdict"
     RESUMED = "resumed"
     START_OVER = "start over"
+    CHECKPOINT = "checkpoint"  # the job began with what an earlier run had left on disk
+    DEGRADE = "degrade"  # the world goes on without a replica
+    RESTART = "restart"  # all processes begin anew, with the state of the old ones
     REFILL = "refill"
     NO_REFILL = "no refill"
     REFUSE = "refuse"

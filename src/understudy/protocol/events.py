@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from understudy.foundation.ids import Generation, HostId, MemberId, StepNumber
+from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
 from understudy.protocol.causes import Cause
 from understudy.protocol.positions import Position
 
@@ -64,12 +64,16 @@ class MemberParked(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberEstablished(Event):
     """A founding member has its first step behind it; members with equal `twin_key` hold the same bytes of everything,
-    members with a common number in `holdings` the same bytes of one unit."""
+    members with a common number in `holdings` the same bytes of one unit. `replica`: the ranks without which it cannot
+    compute; empty when the world cannot do without any. `began_at`: the first step of the world; more than 0 when a
+    durable checkpoint was resumed."""
 
     member: MemberId
     generation: Generation
     twin_key: str
     holdings: tuple[int, ...] = ()
+    replica: tuple[Rank, ...] = ()
+    began_at: StepNumber = StepNumber(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,12 +131,16 @@ class PositionReported(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPrepared(Event):
-    """A joiner has run its setup and one step in a sandbox. `generation`: the one in which it got its rank."""
+    """A joiner has run its setup and one step in a sandbox. `generation`: the one in which it got its rank. `saved`,
+    `durable`: states of that rank that it found in peer memory and on disk. `keeps`: as in `Position`."""
 
     member: MemberId
     generation: Generation
     twin_key: str
     holdings: tuple[int, ...] = ()
+    saved: tuple[StepNumber, ...] = ()
+    durable: tuple[StepNumber, ...] = ()
+    keeps: tuple[tuple[Rank, StepNumber], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,6 +71,9 @@ def _no_move(machine: "JobMachine", at: float, ranks: tuple[Rank, ...]) -> str |
     under_way = [rank for rank in ranks if rank in machine.migration.reasons or rank in machine.roster.leavers]
     if under_way:
         return f"{named(under_way)} {'is' if len(under_way) == 1 else 'are'} on the way already"
+    absent = [rank for rank in ranks if rank in machine.recovery.absent]
+    if absent:
+        return f"{named(absent)} {'is' if len(absent) == 1 else 'are'} absent: the world goes on without"
     no_room = machine.pool.cannot_fill(1, at)  # one after another will do
     return None if no_room is None else f"there is nobody to take over: {no_room}"
 
@@ -96,11 +99,13 @@ def _no_replacement(machine: "JobMachine", request: ReplaceRank) -> str | None:
         return f"there is no rank {rank}: ranks are 0 to {machine.policy.world_size - 1}"
     if (busy := _busy(machine)) is not None:
         return busy
+    if rank in machine.recovery.absent:
+        return f"rank {rank} is absent: the world goes on without it"
     holder = machine.roster.holder(rank)
     if request.member is not None and holder.id != request.member:
         return f"rank {rank} is held by {holder.id} now, and not by {request.member}"
     recovery = machine.recovery
-    if rank in without_twin(recovery.twin_keys, recovery.holdings):
+    if rank in without_twin(recovery.twin_keys, recovery.holdings) and not machine.policy.peer_memory:
         return f"rank {rank} has no twin, and to end it would end the job; move it instead"
     no_spare = machine.pool.cannot_fill(1, request.at)
     return f"there is nobody to take over: {no_spare}" if no_spare else _too_few_are_well(machine, 1)
@@ -140,6 +145,8 @@ def _keep_spares(machine: "JobMachine", request: Request, host: HostId, spares: 
     machine.hosts.offer_spares |= spares > 0
     surplus = machine.pool.surplus(known)
     dismissals = [KillMember(member=spare.id, reason="there are more spares than wanted") for spare in surplus]
+    for spare in surplus:
+        machine.roster.remove(spare)  # from now on no rank goes there, and its end says nothing about the host
     commands: list[Command] = [_note(machine, request, DecisionKind.HOST, note), machine.recovery.record(), *dismissals]
     return commands if dismissals else commands + machine.refill_now(request.at, request.reason)
 

@@ -17,16 +17,17 @@ Every event costs the same however many ranks there are, except the two that spe
 and a verdict), which are linear.
 """
 
+from dataclasses import replace
+
 from understudy.foundation.ids import Generation, MemberId, Rank
 from understudy.protocol import events as ev
-from understudy.protocol.agreement import Agreement, Finding
+from understudy.protocol.agreement import Agreement
 from understudy.protocol.attendance import host_heard, host_joined, hosts_lost
 from understudy.protocol.blame import Blame
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import (
     Command,
     DecisionKind,
-    KeepAgreed,
     KillMember,
     Outcome,
     RecordDecision,
@@ -36,13 +37,25 @@ from understudy.protocol.commands import (
 )
 from understudy.protocol.granting import grant, refusal
 from understudy.protocol.hosts import THIS_HOST, Hosts
+from understudy.protocol.ladder import (
+    Ladder,
+    begin_anew,
+    begin_restart_if_stuck,
+    go_on_without_the_vacant,
+    is_saving,
+    make_whole_if_possible,
+    refusals,
+    why_not_degraded,
+)
 from understudy.protocol.migration import Migration
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
 from understudy.protocol.recovery import Recovery
 from understudy.protocol.requests import Request
 from understudy.protocol.roster import Member, Roster, Standing
+from understudy.protocol.rungs import Rung
 from understudy.protocol.stages import Stage
+from understudy.protocol.telling_apart import on_digest
 
 
 class JobMachine:
@@ -56,6 +69,7 @@ class JobMachine:
         self.pool = SparePool(policy, self.roster, self.hosts)
         self.migration = Migration(policy, self.roster, self.recovery, self.pool)
         self.agreement = Agreement()
+        self.ladder = Ladder()
         self.blame = Blame(policy.max_deaths_per_step)
         self.finished: set[MemberId] = set()
         self.left: set[Rank] = set()
@@ -77,7 +91,7 @@ class JobMachine:
         twin.recovery = self.recovery.copy(twin.roster, twin.hosts)
         twin.pool = self.pool.copy(twin.roster, twin.hosts)
         twin.migration = self.migration.copy(twin.roster, twin.recovery, twin.pool)
-        twin.agreement = self.agreement.copy()
+        twin.agreement, twin.ladder = self.agreement.copy(), self.ladder.copy()
         twin.blame = self.blame.copy()
         twin.finished, twin.left, twin.released = set(self.finished), set(self.left), self.released
         twin.stopped, twin.refill_at = self.stopped, self.refill_at
@@ -147,7 +161,7 @@ class JobMachine:
             case ev.MemberLost():
                 return self.on_lost(event.at, member, event.cause)
             case ev.DigestTold():
-                return self._on_digest(event, member)
+                return on_digest(self, event, member)
             case ev.PositionReported():
                 return self.after(event.at, self.recovery.on_position(event, member))
             case ev.MemberPrepared():
@@ -187,7 +201,7 @@ class JobMachine:
     def _on_established(self, event: ev.MemberEstablished, member: Member) -> list[Command]:
         if event.generation != self.recovery.founded_in:
             return []
-        commands = self.recovery.on_established(event.at, member, event.twin_key, event.holdings)
+        commands = self.recovery.on_established(event, member)
         if self.refill_at is None and self.stage is Stage.TRAINING:
             self.refill_soon(event.at)  # a world that started over has taken its spares along
         return commands
@@ -203,6 +217,12 @@ class JobMachine:
             return self._on_spare_lost(at, member, was_warm, cause)
         if prepared_for_a_move:
             return self.migration.on_understudy_lost(at, member, cause.detail)
+        if member.rank in self.recovery.absent:
+            self.recovery.awaited.discard(member.id)
+            useless = None if self.released else self.blame.verdict_on(member.rank, cause)
+            commands = self.migration.on_absent_lost(at, member.rank, useless)
+            self._refill_for_the_absent(at)
+            return self.after(at, commands)
         if needed is None:
             return []  # it has handed its rank over
         if self.released or (cause.kind is CauseKind.EXIT and cause.exit_code == 0):
@@ -241,7 +261,7 @@ class JobMachine:
         if not self.released and self.stage in (Stage.STOPPING, Stage.FORMING):
             reason = f"rank {rank} ended its script while the world was being formed again"
             return self.stop(at, Outcome.FAILED, reason, exit_code_for(cause))
-        if len(self.left) == self.policy.world_size:
+        if len(self.left) == self.policy.world_size - len(self.recovery.absent):
             return self.stop(at, Outcome.SUCCEEDED, "every rank ended its script", 0)
         return []
 
@@ -259,18 +279,26 @@ class JobMachine:
         self.refill_at = None
         self.migration.interrupted()
         self.agreement.interrupted()
-        self.migration.settled(self.recovery.vacancies())
+        vacant = self.recovery.vacancies()
+        self.migration.settled(vacant)
         self.recovery.promote_understudies()
         if self.left:
             gone = ", ".join(str(rank) for rank in sorted(self.left))
             reason = f"{reason}; rank {gone} had already ended its script, so the world cannot be formed again"
             return self.stop(at, Outcome.FAILED, reason, exit_code)
         no_way = self.recovery.cannot_open()
-        if no_way is None and self.recovery.established:
-            no_way = self.pool.cannot_fill(len(self.recovery.vacancies()), at)
         if no_way is not None:
             return self.stop(at, Outcome.FAILED, f"{reason}; no swap: {no_way}", exit_code)
-        return self.after(at, self.recovery.open(at, self.pool, reason, kind, rank, member))
+        reason += make_whole_if_possible(self, at)
+        degraded = go_on_without_the_vacant(self, at) if self.recovery.established else None
+        if isinstance(degraded, str):
+            return self.stop(at, Outcome.FAILED, f"{reason}; {degraded}", exit_code)
+        if set(vacant) - self.recovery.absent:
+            self.ladder.under_way.add(Rung.SWAP)
+        opened = self.recovery.open(at, self.pool, reason, kind, rank, member)
+        if degraded is not None:
+            opened.append(replace(degraded, generation=self.generation))
+        return self.after(at, [*opened, *begin_restart_if_stuck(self, at)])
 
     def open_now(self, at: float, reason: str) -> list[Command]:
         return self.open(at, reason, DecisionKind.ALARM)
@@ -285,14 +313,14 @@ class JobMachine:
             return commands
         if self.recovery.must_start_over():
             return commands if self._could_wait_for_room(at) else commands + self._start_over(at)
-        if self.recovery.vacancies():
-            no_way = self.pool.cannot_fill(len(self.recovery.vacancies()), at)
-            if no_way is not None:
-                return commands + self.stop(at, Outcome.FAILED, f"{self.recovery.reason}; no swap: {no_way}", 1)
-            commands += self.man_vacancies(at)
-        if self.recovery.joining or self.recovery.vacancies():
+        if self.recovery.vacancies() and not self.recovery.restart:
+            degraded = go_on_without_the_vacant(self, at)
+            if isinstance(degraded, str):
+                return commands + self.stop(at, Outcome.FAILED, f"{self.recovery.reason}; {degraded}", 1)
+            commands += [degraded, self.recovery.record()] if degraded is not None else self.man_vacancies(at)
+        if not self.recovery.restart and (self.recovery.joining or self.recovery.vacancies()):
             return commands  # a silent host may come back with its spares; if not, its loss will say so
-        step = self.recovery.verdict(at)
+        step = self.recovery.verdict(at, refusals(self), why_not_degraded(self))
         if isinstance(step, str):
             return commands + self.stop(at, Outcome.FAILED, step, 1)
         return commands + step
@@ -319,6 +347,7 @@ class JobMachine:
         for member in with_rank:
             self.roster.remove(member)
         self.migration.reasons.clear()
+        self.ladder.under_way.clear()
         return kills + self.recovery.found(at, self.pool, f"{self.recovery.reason}; {reason}")
 
     # -- stalls and deadlines ---------------------------------------------------------------------------------------
@@ -347,8 +376,13 @@ class JobMachine:
     # -- recovery's end ---------------------------------------------------------------------------------------------
 
     def _on_resumed(self, event: ev.MemberResumed, member: Member) -> list[Command]:
+        cold = self.recovery.cold
         commands = self.recovery.on_resumed(event, member)
+        if self.recovery.everything_is_saved:
+            return begin_anew(self, event.at)
         if commands:
+            assert self.recovery.plan is not None
+            self.ladder.resumed(self.recovery.plan, cold)
             self.refill_at = event.at + self.policy.refill_delay
         return commands + self._go_on_moving(event.at)
 
@@ -357,6 +391,10 @@ class JobMachine:
             return []
         if member.leaving and self.successor_of(member) not in self.recovery.awaited:
             return []  # its successor has everything
+        if is_saving(self):  # what it held is lost with it; its twins or its copies may do
+            return self._on_resumed(
+                ev.MemberResumed(at=event.at, member=member.id, generation=event.generation), member
+            )
         why = f"member {member.id} could not resume: {event.why}"
         leavers = self.roster.departing()
         if leavers and self.recovery.attempts:  # not only once: then their twins shall give
@@ -382,7 +420,16 @@ class JobMachine:
         return self._refill(at, reason) if self.stage is Stage.TRAINING else []
 
     def _go_on_moving(self, at: float) -> list[Command]:
-        return [] if self.left or self.released else self.migration.go_on(at)
+        if self.left or self.released:
+            return []
+        commands = self.migration.go_on(at)
+        self._refill_for_the_absent(at)
+        return commands
+
+    def _refill_for_the_absent(self, at: float) -> None:
+        """A spare that prepares for one of them leaves its place to the next."""
+        if any(rank not in self.roster.holders for rank in self.recovery.absent):
+            self.refill_soon(at)
 
     def _on_step_told(self, event: ev.StepTold) -> list[Command]:
         if self.left or self.released:
@@ -394,36 +441,6 @@ class JobMachine:
             self.agreement.interrupted()
         return self.after(event.at, commands)
 
-    # -- twins that differ --------------------------------------------------------------------------------------------
-
-    def _on_digest(self, event: ev.DigestTold, member: Member) -> list[Command]:
-        current = event.generation == self.generation and self.stage is Stage.TRAINING and not self.released
-        if not current or member.rank is None or self.roster.holders.get(member.rank) != member.id:
-            return []
-        known = self.recovery.twin_keys
-        finding = self.agreement.take(member.rank, event.step, event.digest, self.policy.world_size, known)
-        if finding is None:
-            return []
-        if finding.agreed:
-            everybody = tuple(holder.id for holder in self.roster.seated())
-            return [KeepAgreed(generation=self.generation, members=everybody, step=finding.step)]
-        return self._on_disagreement(event.at, finding)
-
-    def _on_disagreement(self, at: float, finding: Finding) -> list[Command]:
-        agreed = self.agreement.agreed
-        since = "no state was agreed on before" if agreed is None else f"all agreed before step {agreed}"
-        reason = f"{finding}; {since}"
-        if finding.torn and self.agreement.torn_at == finding.step:
-            return self.stop(at, Outcome.FAILED, f"{reason}; to compute it again did not help", 1)
-        self.agreement.torn_at = finding.step if finding.torn else None
-        self.recovery.rewind = agreed is not None
-        noted: list[Command] = [self.decision(at, DecisionKind.CORRUPT, reason), self.recovery.record()]
-        if not finding.odd:
-            return noted + self.open(at, reason, DecisionKind.ALARM)
-        ended = [self.roster.holder(rank).id for rank in finding.odd]
-        self.recovery.killed.update(ended)
-        return noted + [KillMember(member=member, reason=reason) for member in ended]
-
     # -- end ----------------------------------------------------------------------------------------------------------
 
     def _on_finished(self, event: ev.MemberFinished, member: Member) -> list[Command]:
@@ -432,11 +449,15 @@ class JobMachine:
         if event.generation != self.generation or self.stage is Stage.STOPPING:
             return []
         self.finished.add(member.id)
-        if len(self.finished) < self.policy.world_size or self.recovery.killed:
+        present = self.recovery.present()
+        if len(self.finished) < len(present) or self.recovery.killed:
             return []  # somebody is being ended: its rank has to be manned once more
         self.released = True
-        members = tuple(member.id for member in self.roster.seated())
+        members = tuple(member.id for member in present)
+        over = "the others are at the end of their steps"
+        benched = [m for m in self.roster.seated() if m.rank in self.recovery.absent]
         return [
+            *(KillMember(member=member.id, reason=over) for member in benched),
             self.decision(event.at, DecisionKind.FINISH, "every rank has committed its last step"),
             self.recovery.record(),  # nobody who takes over may form this world again
             ReleaseMembers(generation=self.generation, members=members),

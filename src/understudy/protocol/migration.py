@@ -35,9 +35,11 @@ class Migration:
     reasons: dict[Rank, str] = field(default_factory=dict)
     told: dict[MemberId, StepNumber | None] = field(default_factory=dict)  # None: was asked and has not answered
     ask_again_at: float | None = None
+    hopeless: set[Rank] = field(default_factory=set)  # absent ranks that meet the same failure again and again
 
     def copy(self, roster: Roster, recovery: Recovery, pool: SparePool) -> "Migration":
-        return Migration(self.policy, roster, recovery, pool, dict(self.reasons), dict(self.told), self.ask_again_at)
+        told, hopeless = dict(self.told), set(self.hopeless)
+        return Migration(self.policy, roster, recovery, pool, dict(self.reasons), told, self.ask_again_at, hopeless)
 
     # -- wishes -------------------------------------------------------------------------------------------------------
 
@@ -73,13 +75,42 @@ class Migration:
 
     def go_on(self, at: float) -> list[Command]:
         """Whatever can be done now."""
-        if not self.reasons or self.recovery.stage is not Stage.TRAINING:
+        if self.recovery.stage is not Stage.TRAINING:
+            return []
+        if self.recovery.absent:
+            return self._bring_the_absent_back(at)
+        if not self.reasons:
             return []
         commands = self._find_understudies(at)
         prepared = [self._is_prepared(rank) for rank in self.roster.understudies]
         if prepared and all(prepared) and not self.told:
             commands += self._ask(at)
         return commands
+
+    def _bring_the_absent_back(self, at: float) -> list[Command]:
+        """Before anything else moves the world is to be whole."""
+        recovery, commands = self.recovery, list[Command]()
+        for rank in sorted(recovery.absent):
+            wanted = rank not in self.roster.holders and rank not in self.hopeless
+            spare = self.pool.warm_spare(recovery.home(rank), at) if wanted else None
+            if spare is not None:
+                self._forget_answers()
+                text = f"{spare.id} prepares to take over rank {rank}, which is absent"
+                commands += [self._decision(at, DecisionKind.PLAN, text, rank), *recovery.seat_absent(spare, rank, at)]
+        if self._can_come_back() and not self.told:
+            commands += self._ask(at)
+        return commands
+
+    def _can_come_back(self) -> list[Rank]:
+        """Whole replicas of which everybody is prepared; whoever is benched only needs the state. Nobody while others
+        still prepare: then they come back together."""
+        recovery = self.recovery
+        there = {rank: self.roster.holder(rank) for rank in recovery.absent if rank in self.roster.holders}
+        if any(member.standing is Standing.JOINING for member in there.values()):
+            return []
+        return sorted(
+            rank for rank in there if recovery.replicas.get(rank, frozenset()) & recovery.absent <= there.keys()
+        )
 
     def _find_understudies(self, at: float) -> list[Command]:
         commands: list[Command] = []
@@ -96,6 +127,14 @@ class Migration:
     def _is_prepared(self, rank: Rank) -> bool:
         return self.roster.members[self.roster.understudies[rank]].standing is Standing.PREPARED
 
+    def on_absent_lost(self, at: float, rank: Rank, useless: str | None) -> list[Command]:
+        """Whoever had, or prepared for, a rank without which the world goes on. `useless`: why not to try again."""
+        self._forget_answers()
+        if useless is None:
+            return self.go_on(at)
+        self.hopeless.add(rank)
+        return [self._decision(at, DecisionKind.NO_MOVE, f"rank {rank} stays absent: {useless}", rank)]
+
     def on_understudy_lost(self, at: float, member: Member, why: str) -> list[Command]:
         """Once is enough: what ended it may well end the next one, and nothing hurries."""
         assert member.rank is not None
@@ -104,7 +143,7 @@ class Migration:
     # -- choosing the boundary ----------------------------------------------------------------------------------------
 
     def _ask(self, at: float) -> list[Command]:
-        members = tuple(member.id for member in self.roster.seated())
+        members = tuple(member.id for member in self.recovery.present())
         self.told = dict.fromkeys(members)
         self.ask_again_at = at + self.policy.resend_every
         return [AskStep(generation=self.recovery.generation, members=members)]
@@ -118,6 +157,10 @@ class Migration:
             return []
         newest = max(steps)
         boundary = StepNumber(self.policy.boundary_after(newest, self.recovery.pace))
+        if self.recovery.absent:
+            self._forget_answers()
+            back = self._can_come_back()
+            return self.recovery.come_back(event.at, back, boundary, boundary - newest) if back else []
         ranks = sorted(self.roster.understudies)
         reason = f"{named(ranks)} {'moves' if len(ranks) == 1 else 'move'} before step {boundary}: {self._why(ranks)}"
         self._forget_answers()
@@ -150,7 +193,8 @@ class Migration:
         return commands
 
     def _preparing(self) -> list[Member]:
-        members = (self.roster.members[id_] for id_ in self.roster.understudies.values())
+        absent = (self.roster.holders[rank] for rank in self.recovery.absent if rank in self.roster.holders)
+        members = (self.roster.members[id_] for id_ in (*self.roster.understudies.values(), *absent))
         killed = self.recovery.killed
         return [member for member in members if member.standing is Standing.JOINING and member.id not in killed]
 

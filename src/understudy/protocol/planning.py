@@ -1,12 +1,13 @@
 """From what everybody reported to the plan of a generation: at which step all resume, and who gives state to whom."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from understudy.foundation.ids import Rank, StepNumber
 from understudy.protocol.commit import Action, action_for, judge
-from understudy.protocol.donors import NoDonor, choose_donors
+from understudy.protocol.donors import NoDonor, choose_donors, named
 from understudy.protocol.positions import Position
+from understudy.protocol.rungs import Rung
 
 Donors = tuple[tuple[Rank, tuple[Rank, ...]], ...]
 """Receiver -> its donors, in the order in which receivers are served."""
@@ -14,58 +15,170 @@ Donors = tuple[tuple[Rank, tuple[Rank, ...]], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What is known when all have reported. `leavers`: positions of those who hand their ranks over."""
+    """What is known when all have reported. `leavers`: positions of those who hand their ranks over. `benched`: of
+    those without whom the world goes on; what they have applied counts. `refused`: rungs that may not be taken, and
+    why. `no_degrade`: why the world does not go on with fewer ranks."""
 
     positions: Mapping[Rank, Position]
     leavers: Mapping[Rank, Position]
     twin_keys: Mapping[Rank, str]
     holdings: Mapping[str, frozenset[int]]
     donors_per_receiver: int
+    benched: Mapping[Rank, Position] = field(default_factory=dict)
+    refused: Mapping[Rung, str] = field(default_factory=dict)
+    no_degrade: str = "there is somebody for every rank"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`handed`: ranks that take their state from their leavers. `rewind`: to a state that was agreed on earlier."""
+    """`handed`: ranks that take their state from their leavers. `rewind`: to an earlier state than the newest.
+    `rung`: where the state comes from for whoever neither holds nor receives it. `from_copies`: receivers whose donor
+    keeps a copy of their state."""
 
     step: StepNumber
     donors: Donors
     reason: str
     handed: tuple[Rank, ...] = ()
     rewind: bool = False
+    rung: Rung = Rung.SWAP
+    from_copies: tuple[Rank, ...] = ()
 
 
-def make_plan(situation: Situation, *, rewind: bool, at_boundary: bool) -> Plan | str:
-    """The plan, or the reason why there can be none."""
+def make_plan(situation: Situation, *, rewind: bool, at_boundary: bool, restart: bool = False) -> Plan | str:
+    """The plan, or the reason why there can be none. `restart`: the state is only to be saved."""
+    if restart:
+        return _plan_to_save(situation)
     back = _plan_to_go_back(situation) if rewind else None
     return back or _plan_to_go_on(situation, at_boundary)
 
 
 def _plan_to_go_on(situation: Situation, at_boundary: bool) -> Plan | str:
-    known = {**situation.positions, **situation.leavers}
+    known = {**situation.positions, **situation.leavers, **situation.benched}
     verdict = judge(known)
     if verdict is None:
-        return "no live rank holds any state"
+        return _plan_from_saved(situation, None, "no live rank holds any state")
     found = _find_donors(situation, verdict.step)
     if isinstance(found, NoDonor):
-        return f"no swap: {found.reason}"
+        why = f"no swap: {found.reason}; no degrade: {situation.no_degrade}"
+        return _plan_from_saved(situation, verdict.step, why)
     if at_boundary and verdict.committed is None and not any(position.arrived for position in known.values()):
         reason = f"every rank has stopped before step {verdict.step}"
     else:
         reason = f"{'commit' if verdict.committed is not None else 'retry'}: {verdict.reason}"
-    handed = tuple(sorted(rank for rank, givers in found.items() if rank in givers))
-    return Plan(step=verdict.step, donors=_in_turn(situation, found), reason=reason, handed=handed)
+    reason += _told_of_swap(situation, found)
+    return Plan(step=verdict.step, donors=_in_turn(situation, found), reason=reason, handed=_handed(found))
 
 
-def _find_donors(situation: Situation, step: StepNumber) -> dict[Rank, tuple[Rank, ...]] | NoDonor:
+def _plan_from_saved(situation: Situation, newest: StepNumber | None, why: str) -> Plan | str:
+    """Peer memory: the newest state that every rank holds, has saved, or can take from somebody who has, or who keeps a
+    copy of it. Nobody goes further back than it must; all go back to the same."""
+    if Rung.PEER_MEMORY in situation.refused:
+        refused = situation.refused[Rung.PEER_MEMORY]
+        return _plan_from_checkpoint(situation, newest, f"{why}; no peer memory: {refused}")
+    known = situation.positions.values()
+    steps = {step for position in known for step in (*position.saved, *(kept for _, kept in position.keeps))}
+    if newest is not None:
+        steps = {step for step in steps if step <= newest} | {newest}
+    for step in sorted(steps, reverse=True):
+        found, from_copies = _find_donors(situation, step, saved=True), {}
+        if isinstance(found, NoDonor):
+            from_copies = _keepers(situation, step)
+            found = _find_donors(situation, step, saved=True, from_copies=from_copies)
+        if not isinstance(found, NoDonor):
+            return Plan(
+                step=step,
+                donors=_in_turn(situation, found, from_copies),
+                reason=f"{why}; {_told(situation, step, newest, from_copies)}",
+                handed=_handed(found),
+                rewind=newest is None or step < newest,
+                rung=Rung.PEER_MEMORY,
+                from_copies=tuple(sorted(from_copies)),
+            )
+    why_not = "no state is saved of every rank" if steps - {newest} else "nothing is saved"
+    return _plan_from_checkpoint(situation, newest, f"{why}; no peer memory: {why_not}")
+
+
+def _plan_from_checkpoint(situation: Situation, newest: StepNumber | None, why: str) -> Plan | str:
+    """The newest one that every rank can load. All load it, also who holds that state: nothing else is known to fit."""
+    why += "; no restart from memory: it would begin with the same state"
+    if Rung.CHECKPOINT in situation.refused:
+        return f"{why}; no durable checkpoint: {situation.refused[Rung.CHECKPOINT]}"
+    known = [set(position.durable) for position in situation.positions.values()]
+    steps = {step for step in set.intersection(*known) if newest is None or step <= newest} if known else set()
+    if not steps:
+        return f"{why}; no durable checkpoint: " + ("none is whole" if any(known) else "none was written")
+    step = max(steps)
+    again = "" if newest is None else f"; steps {step} to {newest - 1} run again"
+    reason = f"{why}; durable checkpoint: everybody loads the state before step {step}{again}"
+    return Plan(step=step, donors=(), reason=reason, rewind=True, rung=Rung.CHECKPOINT)
+
+
+def _plan_to_save(situation: Situation) -> Plan:
+    """Before all processes begin anew: the newest state is saved by whoever has it without help."""
+    verdict = judge(situation.positions)
+    if verdict is None:
+        return Plan(step=StepNumber(0), donors=(), reason="nobody holds any state", rung=Rung.RESTART)
+    reason = f"the state before step {verdict.step} is saved, and then all processes begin anew; {verdict.reason}"
+    return Plan(step=verdict.step, donors=(), reason=reason, rung=Rung.RESTART)
+
+
+def _keepers(situation: Situation, step: StepNumber) -> dict[Rank, Rank]:
+    """For who must receive that state: somebody who keeps a copy of it, each giving to as few as can be."""
+    found: dict[Rank, Rank] = {}
+    for receiver in sorted(_receivers(situation, step, saved=True) - situation.leavers.keys()):
+        keepers = [rank for rank, p in sorted(situation.positions.items()) if (receiver, step) in p.keeps]
+        if keepers:
+            found[receiver] = min(keepers, key=lambda rank: list(found.values()).count(rank))
+    return found
+
+
+def _told(situation: Situation, step: StepNumber, newest: StepNumber | None, from_copies: Mapping[Rank, Rank]) -> str:
+    copies = [f"rank {keeper} keeps a copy of rank {rank}'s" for rank, keeper in sorted(from_copies.items())]
+    if newest is not None and step < newest:
+        again = f"step {step} runs" if step + 1 == newest else f"steps {step} to {newest - 1} run"
+        back = f"everybody goes back to the state before step {step}, which all have saved"
+        return f"peer memory: {'; '.join((back, *copies))}; {again} again"
+    who = [rank for rank, p in sorted(situation.positions.items()) if p.holds is None and step in p.saved]
+    saved = [f"{named(who)} {'has' if len(who) == 1 else 'have'} saved the state before step {step}"] if who else []
+    return f"peer memory: {'; '.join((*saved, *(f'{copy} state before step {step}' for copy in copies)))}"
+
+
+def _told_of_swap(situation: Situation, found: dict[Rank, tuple[Rank, ...]]) -> str:
+    empty = [rank for rank in sorted(found) if situation.positions[rank].holds is None and rank not in found[rank]]
+    takes = "takes its state" if len(empty) == 1 else "take their state"
+    return f"; swap: {named(empty)} {takes} from ranks that hold the same bytes" if empty else ""
+
+
+def _handed(found: dict[Rank, tuple[Rank, ...]]) -> tuple[Rank, ...]:
+    return tuple(sorted(rank for rank, givers in found.items() if rank in givers))
+
+
+def _receivers(situation: Situation, step: StepNumber, saved: bool) -> set[Rank]:
+    return {
+        rank
+        for rank, p in situation.positions.items()
+        if action_for(p, step) is Action.RECEIVE and not (saved and step in p.saved)
+    }
+
+
+def _find_donors(
+    situation: Situation, step: StepNumber, saved: bool = False, from_copies: Mapping[Rank, Rank] | None = None
+) -> dict[Rank, tuple[Rank, ...]] | NoDonor:
     """A receiver whose leaver has the state takes it from there: from its own rank, so to speak. Then it can give to
-    others, if nobody else can."""
-    receivers = {rank for rank, p in situation.positions.items() if action_for(p, step) is Action.RECEIVE}
+    others, if nobody else can. `saved`: who has saved the state needs nobody. `from_copies`: receivers that are served
+    by whoever keeps a copy of their state. Where swaps are refused nobody gives to who has nothing."""
+    receivers = _receivers(situation, step, saved)
     handed = {rank for rank, p in situation.leavers.items() if action_for(p, step) is not Action.RECEIVE} & receivers
+    served = {rank: (rank,) for rank in handed} | {rank: (keeper,) for rank, keeper in (from_copies or {}).items()}
     givers = [rank for rank in situation.positions if rank not in receivers]
-    found = _choose(situation, receivers - handed, givers)
-    if isinstance(found, NoDonor) and handed:
-        found = _choose(situation, receivers - handed, [*givers, *handed])
-    return found if isinstance(found, NoDonor) else found | {rank: (rank,) for rank in handed}
+    if Rung.SWAP in situation.refused:
+        for rank in sorted(receivers - served.keys()):
+            if situation.positions[rank].holds is None:
+                return NoDonor(rank, situation.refused[Rung.SWAP])
+    found = _choose(situation, receivers - served.keys(), givers)
+    if isinstance(found, NoDonor) and served:
+        found = _choose(situation, receivers - served.keys(), [*givers, *served])
+    return found if isinstance(found, NoDonor) else found | served
 
 
 def _choose(situation: Situation, receivers: set[Rank], givers: list[Rank]) -> dict[Rank, tuple[Rank, ...]] | NoDonor:
@@ -73,13 +186,20 @@ def _choose(situation: Situation, receivers: set[Rank], givers: list[Rank]) -> d
     return choose_donors(receivers, givers, situation.twin_keys, situation.holdings, limit)
 
 
-def _in_turn(situation: Situation, found: dict[Rank, tuple[Rank, ...]]) -> Donors:
-    """Who has nothing to lose comes first, and before it who takes from a leaver. A laggard's older state is the last
-    one if its donors die before it has been served; and by then a joiner is whole, which can give in their place."""
+def _in_turn(situation: Situation, found: dict[Rank, tuple[Rank, ...]], from_copies: Collection[Rank] = ()) -> Donors:
+    """Who has nothing to lose comes first, and before it who takes from a leaver or from a copy. A laggard's older
+    state is the last one if its donors die before it has been served; and by then a joiner is whole, which can give in
+    their place."""
 
-    def turn(entry: tuple[Rank, tuple[Rank, ...]]) -> tuple[bool, bool, Rank]:
+    def turn(entry: tuple[Rank, tuple[Rank, ...]]) -> tuple[bool, bool, bool, Rank]:
         receiver, givers = entry
-        return receiver not in givers, situation.positions[receiver].holds is not None, receiver
+        from_another = receiver not in givers
+        return (
+            from_another,
+            receiver not in from_copies,
+            situation.positions[receiver].holds is not None,
+            receiver,
+        )
 
     return tuple(sorted(found.items(), key=turn))
 

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from understudy.protocol.rungs import RungLimits
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
@@ -24,7 +26,10 @@ class Policy:
     forming_limit: float = 120.0  # --forming-limit: regroup and transfer
     donors_per_receiver: int = 8  # more than one helps while one connection does not fill the way between them
     recovery_attempts: int = 20  # generations in a row without a resumed world until the job stops
+    attempts_per_rung: int = 5  # generations in a row without a resumed world until all processes begin anew
+    rungs: RungLimits = RungLimits()  # --policy: how often each rung of the ladder may be taken
     boundary_notice: float = 0.05  # seconds for the news of a boundary to reach every rank before it gets there
+    peer_memory: int = 0  # --peer-memory: ranks without a twin are saved every so many steps; 0: never
     min_healthy: int = 0  # --min-healthy: ranks that must be well for a request to be granted; 0: half
     resend_every: float = 2.0  # a message that was not answered is sent again after this many seconds
     refill_delay: float = 1.0  # a new spare imports its modules after the world has found its pace again

@@ -121,12 +121,14 @@ class SparePool:
     def warm_spare_for_move(self, rank: Rank, at: float) -> Member | None:
         """For a rank that need not hurry: a warm one, elsewhere if possible, because whatever speaks against the rank's
         present place probably speaks against its host."""
-        home = self.roster.holder(rank).host
+        return self.warm_spare(None, at, apart_from=self.roster.holder(rank).host)
 
+    def warm_spare(self, home: HostId | None, at: float, apart_from: HostId | None = None) -> Member | None:
         def preference(member: Member) -> tuple[bool, bool] | None:
             if not self.hosts.usable(member.host, at):
                 return None
-            return member.host == home, self.hosts.by_id[member.host].ranks > 0
+            host_matters = member.host == apart_from or (home is not None and member.host != home)
+            return host_matters, self.hosts.by_id[member.host].ranks > 0
 
         return self.roster.best_spare(preference, warm=True)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from understudy.foundation.ids import StepNumber
+from understudy.foundation.ids import Rank, StepNumber
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,6 +13,9 @@ class Position:
     empty or torn (a joiner, or a receiver whose transfer was interrupted).
     `arrived`: it stands at the fence of step `holds` with final gradients, and needs nobody to apply them.
     `kept`: the state of which it has a copy because all twins agreed on it (`agreement`).
+    `saved`: states that it can bring back by itself, from memory that outlives the process that saved them.
+    `keeps`: copies of the states of other ranks that are in memory of its host, and that it can give.
+    `durable`: states that it can load from checkpoints on disk.
     `established`: its engines have settled (first step behind it), so that a joiner can be made equal to it.
     """
 
@@ -20,6 +23,9 @@ class Position:
     arrived: bool = False
     established: bool = True
     kept: StepNumber | None = None
+    saved: tuple[StepNumber, ...] = ()
+    durable: tuple[StepNumber, ...] = ()
+    keeps: tuple[tuple[Rank, StepNumber], ...] = ()
 
     def __str__(self) -> str:
         if not self.established:

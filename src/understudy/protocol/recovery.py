@@ -4,6 +4,7 @@ Knows what is awaited from whom in the current generation. Called only by `job`.
 answered is said again on a tick, and every answer may come twice.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
@@ -18,11 +19,13 @@ from understudy.protocol.commands import (
 )
 from understudy.protocol.donors import named, without_twin
 from understudy.protocol.hosts import THIS_HOST, Hosts
+from understudy.protocol.neighbours import cover
 from understudy.protocol.planning import Situation, make_plan
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
 from understudy.protocol.positions import Position
 from understudy.protocol.roster import Member, Roster, Standing
+from understudy.protocol.rungs import Rung
 from understudy.protocol.stages import Stage
 from understudy.protocol.telling import assign, catch_up, leave, say_again
 
@@ -48,11 +51,15 @@ class Recovery:
     positions: dict[Rank, Position] = field(default_factory=dict)
     twin_keys: dict[Rank, str] = field(default_factory=dict)
     holdings: dict[str, frozenset[int]] = field(default_factory=dict)  # by twin key
+    replicas: dict[Rank, frozenset[Rank]] = field(default_factory=dict)  # the ranks without which each cannot compute
+    absent: frozenset[Rank] = frozenset()  # the world goes on without these
     homes: dict[Rank, tuple[HostId, int]] = field(default_factory=dict)  # host and slot of its last holder
     store: HostId = THIS_HOST  # whose c10d store is used in this generation
     boundary: StepNumber | None = None  # the generation is left before this step, and not at once
     leavers_at: dict[Rank, Position] = field(default_factory=dict)
     rewind: bool = False  # to the last state that all twins agreed on; until the world has resumed there
+    restart: bool = False  # all processes are to begin anew, once the state is saved
+    cold: bool = False  # ranks go to new processes, whether spares are wanted or not; until the world has resumed
     plan: ResumeAt | None = None
     deadline: float | None = None
     resend_at: float | None = None
@@ -77,11 +84,15 @@ class Recovery:
             dict(self.positions),
             dict(self.twin_keys),
             dict(self.holdings),
+            dict(self.replicas),
+            self.absent,
             dict(self.homes),
             self.store,
             self.boundary,
             dict(self.leavers_at),
             self.rewind,
+            self.restart,
+            self.cold,
             self.plan,
             self.deadline,
             self.resend_at,
@@ -99,6 +110,8 @@ class Recovery:
         self.stage, self.established = Stage.FOUNDING, False
         self.twin_keys.clear()
         self.holdings.clear()
+        self.replicas.clear()
+        self.absent = frozenset()
         starts: list[Command] = []
         assigns: list[Command] = []
         first_homes = [host.id for host in self.hosts.founders() for _ in range(host.ranks)] if first else []
@@ -107,7 +120,7 @@ class Recovery:
             if first:
                 member, start = pool.start(rank, first_homes[number], first=True)
             else:
-                member, start = pool.take(rank, at, self._home(rank), stay=True)
+                member, start = pool.take(rank, at, self.home(rank), stay=True)
             starts += start
             self._seat(member, rank, Standing.ACTIVE, at)
             assigns += assign(self, member)
@@ -118,31 +131,35 @@ class Recovery:
         member.connected = True
         return [*assign(self, member), *catch_up(self, (member,))]
 
-    def on_established(self, at: float, member: Member, twin_key: str, holdings: tuple[int, ...]) -> list[Command]:
+    def on_established(self, event: ev.MemberEstablished, member: Member) -> list[Command]:
         """True for good, even if a newer generation is open by now."""
-        known_before = len(self.twin_keys)
+        at, known_before = event.at, len(self.twin_keys)
         if member.rank is not None:
-            self._learn(member.rank, twin_key, holdings)
+            self._learn(member.rank, event.twin_key, event.holdings)
+            if event.replica:
+                self.replicas[member.rank] = frozenset(event.replica)
         news = not self.established
         self.established = True
         if self.stage is Stage.FOUNDING:
             self.stage = Stage.TRAINING
         all_known = known_before < len(self.twin_keys) == self.policy.world_size
         warnings = self._warn_of_ranks_without_twin(at) if all_known else []
+        if news and event.began_at:
+            text = (
+                f"{Rung.CHECKPOINT.value}: the job began with the state before step {event.began_at}, which an earlier "
+                "run had written: no process of that run was left, so no other rung could hold"
+            )
+            warnings.append(self._decision(at, DecisionKind.CHECKPOINT, text, step=event.began_at))
         return [self.record(), *warnings] if news else warnings  # whoever takes over must not start over
 
     def _warn_of_ranks_without_twin(self, at: float) -> list[Command]:
         alone = without_twin(self.twin_keys, self.holdings)
         if not alone:
             return []
-        return [
-            self._decision(
-                at,
-                DecisionKind.WARN,
-                f"{named(alone)} of {self.policy.world_size} {'has' if len(alone) == 1 else 'have'} no twin: nobody "
-                "else holds the same bytes, and the loss of such a rank stops the job. More replicas would change that",
-            )
-        ]
+        who = f"{named(alone)} of {self.policy.world_size} {'has' if len(alone) == 1 else 'have'} no twin"
+        hosts = {rank: host for rank, (host, _) in self.homes.items()}
+        covered = cover(alone, hosts, self.policy.peer_memory)
+        return [self._decision(at, DecisionKind.WARN, f"{who}: {covered}")]
 
     def cannot_start_over(self) -> str | None:
         if self.start_overs >= self.policy.max_start_overs:
@@ -155,7 +172,12 @@ class Recovery:
     # -- opening --------------------------------------------------------------------------------------------------
 
     def vacancies(self) -> list[Rank]:
-        return [Rank(r) for r in range(self.policy.world_size) if Rank(r) not in self.roster.holders]
+        taken = self.roster.holders.keys() | self.absent
+        return [Rank(r) for r in range(self.policy.world_size) if Rank(r) not in taken]
+
+    def present(self) -> list[Member]:
+        """Members with a rank that the world does not go on without, by rank."""
+        return [member for member in self.roster.seated() if member.rank not in self.absent]
 
     def cannot_open(self) -> str | None:
         if self.attempts >= self.policy.recovery_attempts:
@@ -196,12 +218,25 @@ class Recovery:
         self.resend_at = at + self.policy.resend_every
         return [self._decision(at, DecisionKind.MOVE, reason, step=boundary), self.record(), *leave(self, told)]
 
+    def come_back(self, at: float, ranks: list[Rank], boundary: StepNumber, steps: int) -> list[Command]:
+        """There is somebody prepared for each of these absent ranks: they come back at a boundary."""
+        self.absent -= frozenset(ranks)
+        rest = f"still absent: {named(sorted(self.absent))}" if self.absent else "the world is whole again"
+        reason = f"{named(ranks)} {'comes' if len(ranks) == 1 else 'come'} back before step {boundary}: {rest}"
+        return self.move(at, [], boundary, steps, reason)
+
+    def seat_absent(self, spare: Member, rank: Rank, at: float) -> list[Command]:
+        """It prepares for a rank that the world goes on without."""
+        self._seat(spare, rank, Standing.JOINING, at)
+        return [self.record(), *assign(self, spare)]
+
     def _await_reports(self) -> list[Member]:
         """Who is to report, and who can be told so."""
         told: list[Member] = []
         for member in (*self.roster.seated(), *self.roster.departing()):
             if member.standing is Standing.JOINING:
-                self.joining.add(member.id)
+                if member.rank not in self.absent:
+                    self.joining.add(member.id)
             elif member.connected:
                 self.awaited.add(member.id)
             elif member.rank is not None:  # it has not even been told its rank, so it has not begun
@@ -228,15 +263,15 @@ class Recovery:
         self.store = self._choose_store(at)
         commands: list[Command] = []
         for vacant in self.vacancies():
-            if not pool.can_take(at):
+            if not self.cold and not pool.can_take(at):
                 break
-            joiner, start = pool.take(vacant, at, self._home(vacant))
+            joiner, start = pool.take(vacant, at, self.home(vacant))
             self._seat(joiner, vacant, Standing.JOINING, at)
             self.joining.add(joiner.id)
             commands += [*start, *assign(self, joiner)]
         return commands
 
-    def _home(self, rank: Rank) -> HostId | None:
+    def home(self, rank: Rank) -> HostId | None:
         return self.homes[rank][0] if rank in self.homes else None
 
     def _seat(self, member: Member, rank: Rank, standing: Standing, at: float) -> None:
@@ -290,7 +325,7 @@ class Recovery:
         if self.roster.is_understudy(member):
             return []  # the rank is another one's still
         self.joining.discard(member.id)
-        self.positions[member.rank] = Position(holds=None)
+        self.positions[member.rank] = Position(holds=None, saved=event.saved, durable=event.durable, keeps=event.keeps)
         return []
 
     def _learn(self, rank: Rank, twin_key: str, holdings: tuple[int, ...]) -> None:
@@ -309,19 +344,24 @@ class Recovery:
 
     # -- verdict ----------------------------------------------------------------------------------------------------
 
-    def verdict(self, at: float) -> list[Command] | str:
-        """The plan for this generation, or the reason why there can be none."""
+    def verdict(self, at: float, refused: Mapping[Rung, str], no_degrade: str) -> list[Command] | str:
+        """The plan for this generation, or the reason why there can be none. `refused`: rungs that may not be taken."""
         situation = Situation(
-            positions=self.positions,
+            positions={rank: p for rank, p in self.positions.items() if rank not in self.absent},
             leavers=self.leavers_at,
+            benched={rank: p for rank, p in self.positions.items() if rank in self.absent},
             twin_keys=self.twin_keys,
             holdings=self.holdings,
             donors_per_receiver=self.policy.donors_per_receiver,
+            refused=refused,
+            no_degrade=no_degrade,
         )
-        plan = make_plan(situation, rewind=self.rewind, at_boundary=self.boundary is not None)
+        plan = make_plan(situation, rewind=self.rewind, at_boundary=self.boundary is not None, restart=self.restart)
         if isinstance(plan, str):
             return f"{self.reason}; {plan}"
-        members = self.roster.seated()
+        members = self.present()
+        if plan.rung is Rung.RESTART:
+            members = [member for member in members if member.rank in self.positions]  # who rehearses has nothing
         self.store = self._choose_store(at)  # its host may have been lost since the generation was opened
         self.plan = ResumeAt(
             generation=self.generation,
@@ -331,8 +371,14 @@ class Recovery:
             store=self.store,
             reason=plan.reason,
             leavers=tuple(self.roster.leavers[rank] for rank in plan.handed),
-            rewind=plan.rewind,
+            rewind=plan.rewind and plan.rung is Rung.SWAP,
+            rung=plan.rung,
+            absent=tuple(sorted(self.absent)),
+            from_copies=plan.from_copies,
         )
+        for member in self.roster.seated():
+            if member.rank in self.absent and member.standing is Standing.ACTIVE:
+                member.standing = Standing.BENCHED
         self.stage = Stage.FORMING
         self.established = True  # every survivor said so, even if the news of the first commit was lost
         self.awaited.update(member.id for member in members)
@@ -346,10 +392,10 @@ class Recovery:
             return []
         member.standing = Standing.ACTIVE
         self.awaited.discard(member.id)
-        if self.awaited:
+        if self.awaited or self.everything_is_saved:
             return []
         assert self.plan is not None
-        self.stage = Stage.TRAINING
+        self.stage, self.cold = Stage.TRAINING, False
         self.attempts, self.attempted_at = 0, None
         self.deadline = self.resend_at = None
         self.rewind = False
@@ -359,6 +405,12 @@ class Recovery:
             for leaver in self.roster.departing()
         ]
         return [self.record(), resumed, *over]  # whoever takes over from us must know that nothing is under way
+
+    @property
+    def everything_is_saved(self) -> bool:
+        """Everybody has saved what it held, and waits to be ended."""
+        saving = self.stage is Stage.FORMING and self.plan is not None and self.plan.rung is Rung.RESTART
+        return saving and not self.awaited
 
     # -- time -------------------------------------------------------------------------------------------------------
 
@@ -424,6 +476,7 @@ class Recovery:
             generation=self.generation,
             founded_in=self.founded_in,
             holders=tuple(sorted(self.roster.holders.items())),
+            absent=tuple(sorted(self.absent)),
         )
 
     def _decision(

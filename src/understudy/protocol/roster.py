@@ -15,6 +15,7 @@ class Standing(enum.Enum):
     JOINING = "joining"  # has a rank, runs setup and rehearsal in its sandbox
     PREPARED = "prepared"  # rehearsed; waits for groups and state
     ACTIVE = "active"  # trains
+    BENCHED = "benched"  # has a rank and lives, but its replica is absent from the world
 
 
 @dataclass(slots=True)

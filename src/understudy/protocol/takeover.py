@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
 from understudy.protocol.commands import Command, StopJob
 from understudy.protocol.job import JobMachine
+from understudy.protocol.ladder import Ladder
 from understudy.protocol.policy import Policy
 from understudy.protocol.roster import Member, Standing
+from understudy.protocol.rungs import Rung
 from understudy.protocol.stages import Stage
 
 
@@ -63,6 +65,12 @@ class Facts:
     released: bool
     stopped: StopJob | None = None
     moves: tuple[tuple[Rank, str], ...] = ()  # ranks that are to move, and why
+    absent: tuple[Rank, ...] = ()  # the world goes on without these
+    replicas: tuple[tuple[Rank, tuple[Rank, ...]], ...] = ()
+    rungs_taken: tuple[tuple[Rung, int], ...] = ()
+    rungs_under_way: tuple[Rung, ...] = ()
+    restart: bool = False
+    cold: bool = False
     agreed: StepNumber | None = None  # the newest state that all twins had in common
     rewind: bool = False
 
@@ -119,6 +127,12 @@ def facts_of(machine: JobMachine, at: float) -> Facts:
         moves=tuple(sorted(machine.migration.reasons.items())),
         agreed=machine.agreement.agreed,
         rewind=recovery.rewind,
+        absent=tuple(sorted(recovery.absent)),
+        replicas=tuple((rank, tuple(sorted(replica))) for rank, replica in sorted(recovery.replicas.items())),
+        rungs_taken=tuple(machine.ladder.taken.items()),
+        rungs_under_way=tuple(sorted(machine.ladder.under_way, key=lambda rung: rung.value)),
+        restart=recovery.restart,
+        cold=recovery.cold,
     )
 
 
@@ -142,6 +156,10 @@ def take_over(policy: Policy, facts: Facts, at: float) -> tuple[JobMachine, tupl
     recovery.store, recovery.pace = facts.store, facts.pace
     machine.migration.reasons = dict(facts.moves)
     machine.agreement.agreed, recovery.rewind = facts.agreed, facts.rewind
+    recovery.absent = frozenset(facts.absent)
+    recovery.replicas = {rank: frozenset(replica) for rank, replica in facts.replicas}
+    machine.ladder = Ladder(dict(facts.rungs_taken), set(facts.rungs_under_way))
+    recovery.restart, recovery.cold = facts.restart, facts.cold
     if facts.stopped is not None:
         machine.stopped = facts.stopped
         return machine, (facts.stopped,)

@@ -8,10 +8,11 @@ with the last recorded facts and with nothing else.
 from collections.abc import Sequence
 from random import Random
 
-from understudy.foundation.ids import HostId, MemberId, Rank
+from understudy.foundation.ids import HostId, MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import Command, DismissStranger, KillMember, RecordGeneration, StartMember
+from understudy.protocol.neighbours import keeper_of
 from understudy.protocol.policy import Policy
 from understudy.protocol.requests import Request
 from understudy.simulator.faults import Fault
@@ -19,12 +20,13 @@ from understudy.simulator.leadership import Leadership
 from understudy.simulator.member import MEETING_PLACES, Meeting, Place, SimulatedMember
 from understudy.simulator.mishaps import OF_HOSTS, WHEN_ACTING, HostPlan, Mishap, MishapKind
 from understudy.simulator.network import Weather
-from understudy.simulator.script import Script
+from understudy.simulator.script import Script, State
 from understudy.simulator.simulation import Simulation
 
 KILLED_WITH_HOST = Cause(kind=CauseKind.SIGNAL, detail="killed with its host", exit_code=-9)
 KEEPALIVE = (1.0, 2.0)  # seconds until a cut connection is noticed
 RECONNECT = (0.01, 2.0)  # seconds until an agent has found the leader
+LOOK_AGAIN = 0.05  # seconds between two looks of a member whose copy is on its way
 NEEDS_OTHERS = MEETING_PLACES | {Place.AWAITING, Place.RECEIVING}
 
 
@@ -49,6 +51,7 @@ class ClusterSimulation(Simulation):
         self.cut: set[HostId] = set()
         self.leadership = Leadership(self)
         self._said: dict[MemberId, dict[type[ev.Event], ev.Event]] = {}
+        self._acting: dict[int, dict[Rank, MemberId]] = {}  # who acts as which rank in a generation
         self._unnoticed: set[MemberId] = set()  # processes that have ended, and whose agent will see it in a moment
         self._ends: dict[HostId, list[ev.MemberLost]] = {place.id: [] for place in places}
         self._held: dict[HostId, list[tuple[SimulatedMember, ev.Event]]] = {place.id: [] for place in places}
@@ -108,6 +111,8 @@ class ClusterSimulation(Simulation):
             for member in self._on(host) if killed else []:
                 self.end(member, KILLED_WITH_HOST)
                 self._unnoticed.discard(member.id)
+            for place in [place for place in self.peer_memory if killed and place[0] == host]:
+                del self.peer_memory[place]
             delay = self.chance.uniform(0.0, 0.05) if killed else self.chance.uniform(*KEEPALIVE)
             self.later(delay, self._notice_silence, host)
             if mishap.lasts is not None:
@@ -256,10 +261,88 @@ class ClusterSimulation(Simulation):
             if lost and not self.reachable(self.host_of[member.id]):
                 member.forsaken = True
 
+    # -- copies on other hosts ----------------------------------------------------------------------------------------
+
+    @property
+    def has_other_hosts(self) -> bool:
+        return True
+
+    def host_for(self, member: SimulatedMember) -> HostId:
+        return self.host_of[member.id]
+
+    def on_acting(self, member: SimulatedMember) -> None:
+        super().on_acting(member)
+        assert member.rank is not None
+        self._acting.setdefault(member.acting, {})[member.rank] = member.id
+
+    def keeper_for(self, member: SimulatedMember) -> SimulatedMember | None:
+        assert member.rank is not None
+        ids = self._acting[member.acting]
+        keeper = keeper_of(member.rank, {rank: self.host_of[id_] for rank, id_ in ids.items()})
+        return None if keeper is None else self.members[ids[keeper]]
+
+    def reaches_keeper(self, member: SimulatedMember) -> bool:
+        """Whoever has heard of a new generation has broken its connections."""
+        keeper = self.keeper_for(member)
+        if keeper is None:
+            return True
+        there = keeper.alive and not keeper.hung and keeper.acting == keeper.heard == member.acting
+        cut = self.host_of[member.id] in self.cut or self.host_of[keeper.id] in self.cut
+        return there and not cut
+
+    def save(self, member: SimulatedMember, state: State) -> bool:
+        """A copy on another host is whole at the next fence. If the generation was abandoned before, it may be."""
+        super().save(member, state)
+        keeper = self.keeper_for(member) if member.acting in self._acting else None
+        if not self.script.save_every or keeper is None:
+            return True
+        early = member.heard > member.acting and self.chance.random() < 0.5
+        if early or not self.reaches_keeper(member):
+            return False
+        assert member.rank is not None
+        places = {self.host_of[member.id], self.host_of[keeper.id]}
+        self.write_copy(self.host_of[keeper.id], member.rank, state)
+        for host, rank in list(self.peer_memory) if len(state) > member.target else []:
+            if rank == member.rank and host not in places:
+                del self.peer_memory[host, rank]
+        return True
+
+    def keeps(self, member: SimulatedMember) -> tuple[tuple[Rank, StepNumber], ...]:
+        here = self.host_of[member.id]
+        return tuple(
+            (rank, StepNumber(len(state)))
+            for (host, rank), states in self.peer_memory.items()
+            if host == here and rank != member.rank
+            for state in states
+        )
+
+    def within_reach(self, rank: Rank) -> set[int]:
+        """Where members are, of which none must be about to be noticed as lost."""
+        seated = self.machine.roster.seated()
+        hosts = {self.host_of[m.id] for m in seated if self.members[m.id].alive and not self.members[m.id].hung}
+        hosts -= self.cut | self.dead
+        return {len(state) for host in hosts for state in self.peer_memory.get((host, rank), ())}
+
+    def forget_after(self, member: SimulatedMember, step: int) -> None:
+        if not self.script.save_every:
+            super().forget_after(member, step)
+            return
+        for (host, rank), states in list(self.peer_memory.items()):
+            if host == self.host_of[member.id]:
+                self.peer_memory[host, rank] = tuple(state for state in states if len(state) <= step)
+
+    def _awaits_keeper(self, member: SimulatedMember) -> bool:
+        """Nobody comes to a fence before the copy of its state is on another host, if that can be."""
+        first = member.place is Place.APPLYING and not member.established and self.script.save_every > 0
+        due = first or (member.place is Place.COLLECTIVE and member.saving is not None)
+        return due and member.heard == member.acting and not self.reaches_keeper(member)
+
     # -- members on hosts that are cut off ----------------------------------------------------------------------------
 
     def _move(self, member: SimulatedMember, ticket: int) -> None:
-        if member.place not in NEEDS_OTHERS or self.host_of[member.id] not in self.cut:
+        if member.ticket == ticket and not member.hung and self._awaits_keeper(member):
+            self.later(LOOK_AGAIN, self._move, member, ticket)
+        elif member.place not in NEEDS_OTHERS or self.host_of[member.id] not in self.cut:
             super()._move(member, ticket)
 
     def arrive(self, member: SimulatedMember, meeting: Meeting) -> None:
@@ -269,7 +352,7 @@ class ClusterSimulation(Simulation):
         else:
             super().arrive(member, meeting)
 
-    def _giver(self, rank: Rank, step: int, leaver: bool) -> SimulatedMember | None:
+    def _giver(self, rank: Rank, step: int | None, leaver: bool) -> SimulatedMember | None:
         giver = super()._giver(rank, step, leaver)
         gone = giver is not None and (giver.forsaken or self.host_of[giver.id] in self.cut)
         return None if gone else giver

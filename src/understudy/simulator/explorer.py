@@ -71,7 +71,8 @@ class Branch(World):
         twin = Branch(self.script, self.machine, self.faults, self.moves)
         twin.owns_machine = False
         twin.members = dict(self.members)
-        twin.meetings = dict(self.meetings)
+        twin.meetings, twin.peer_memory = dict(self.meetings), dict(self.peer_memory)
+        twin.absent_in = dict(self.absent_in)
         twin.invariants = self.invariants.copy(twin.members)
         twin.outcome, twin.untouched = self.outcome, self.untouched
         twin.upward, twin.downward = dict(self.upward), dict(self.downward)
@@ -215,7 +216,8 @@ class Branch(World):
         self.meetings = {
             meeting: guests
             for meeting, guests in self.meetings.items()
-            if meeting in standing or (guests != everybody and meeting[0] in current)
+            if meeting in standing
+            or (guests | self.absent_in.get(meeting[0], 0) != everybody and meeting[0] in current)
         }
 
 

@@ -16,6 +16,7 @@ class FaultKind(enum.Enum):
     KILL = "kill"
     HANG = "hang"
     FLIP = "flip"  # a bit of its state changes, and nobody notices
+    POISON = "poison"  # it can take part in no new world, and nobody notices until there is to be one
 
 
 class Moment(enum.Enum):

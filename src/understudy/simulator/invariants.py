@@ -30,6 +30,7 @@ from understudy.protocol.commands import (
     ResumeAt,
     StopJob,
 )
+from understudy.protocol.rungs import Rung
 from understudy.simulator.member import SimulatedMember
 from understudy.simulator.script import Script, State
 
@@ -50,6 +51,8 @@ class Invariants:
     actors: dict[Rank, tuple[Generation, MemberId]] = field(default_factory=dict)  # who acts as which rank
     verdict: tuple[Generation, int] = (Generation(0), 0)
     ended: dict[Rank, State | None] = field(default_factory=dict)
+    absent: tuple[Rank, ...] = ()  # the newest verdict's
+    by_rank: dict[Rank, int] = field(default_factory=dict)  # steps that each rank has recorded as committed
 
     def copy(self, members: dict[MemberId, SimulatedMember]) -> "Invariants":
         return Invariants(
@@ -61,6 +64,8 @@ class Invariants:
             dict(self.actors),
             self.verdict,
             dict(self.ended),
+            self.absent,
+            dict(self.by_rank),
         )
 
     def actor(self, rank: Rank) -> SimulatedMember | None:
@@ -100,11 +105,19 @@ class Invariants:
             return  # of a coordinator that was deposed: everybody has heard of the newer generation
         if generation == command.generation and step != command.step:
             raise Violation(f"3: generation {generation} was to resume at step {step} and now at {command.step}")
-        if command.rewind and generation != command.generation:
-            self.committed = min(self.committed, command.step)  # what came later is void, and is done again
+        if (command.rewind or command.rung is Rung.PEER_MEMORY) and generation != command.generation:
+            self._go_back(command)
         elif generation != command.generation and self._would_lose(command.step):
             raise Violation(f"2: the verdict is step {command.step}, but a later step is already committed")
-        self.verdict = (command.generation, command.step)
+        self.verdict, self.absent = (command.generation, command.step), command.absent
+
+    def _go_back(self, command: ResumeAt) -> None:
+        """What came later is void, and is done again; from peer memory, fewer steps than lie between two copies."""
+        everywhere = min((self.by_rank.get(Rank(r), 0) for r in range(self.script.world_size)), default=0)
+        if command.rung is Rung.PEER_MEMORY and everywhere - command.step >= max(1, self.script.save_every):
+            raise Violation(f"2: {everywhere} steps are committed everywhere, and only {command.step} would be left")
+        self.committed = min(self.committed, command.step)
+        self.by_rank = {rank: min(steps, command.step) for rank, steps in self.by_rank.items()}
 
     def _would_lose(self, step: int) -> bool:
         """With a fence, whatever any rank (even a dead one) has committed must stay. Without one, a step that only
@@ -114,19 +127,22 @@ class Invariants:
         return any(member.state is not None and len(member.state) > step for member in self._living())
 
     def _on_start_over(self, heard_of_commit: bool) -> None:
-        """Only if all ranks die before anybody heard of their first commit may it be done again."""
-        survivor = any(member.state is not None and not member.hung for member in self._living())
+        """Only if all who committed the first step die before anybody heard of it may it be done again."""
+        survivor = any(m.established and m.state is not None and not m.hung for m in self._living())
         if self.committed and (survivor or heard_of_commit):
             raise Violation(f"2: the world starts over although {self.committed} steps are committed")
         self.committed = 0
+        self.by_rank.clear()
         self.ended.clear()
+        self.absent = ()
 
     def _living(self) -> Iterator[SimulatedMember]:
         return (member for member in self.members.values() if member.alive and not member.forsaken)
 
     def _on_success(self) -> None:
         whole = tuple(range(self.script.steps))
-        wrong = [rank for rank in range(self.script.world_size) if self.ended.get(Rank(rank)) != whole]
+        present = [rank for rank in range(self.script.world_size) if rank not in self.absent]
+        wrong = [rank for rank in present if self.ended.get(Rank(rank)) != whole]
         if wrong:
             raise Violation(f"7: the job succeeded, but ranks {wrong} do not hold {self.script.steps} steps")
 
@@ -156,6 +172,8 @@ class Invariants:
         assert member.state is not None
         if not member.forsaken:
             self.committed = max(self.committed, len(member.state))
+            if member.rank is not None:
+                self.by_rank[member.rank] = max(self.by_rank.get(member.rank, 0), len(member.state))
 
     def on_resumed(self, member: SimulatedMember) -> None:
         self._check_state(member)

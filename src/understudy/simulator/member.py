@@ -9,7 +9,7 @@ The simulation moves members in fine steps; the explorer joins moves between whi
 
 import enum
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
@@ -25,6 +25,7 @@ from understudy.protocol.commands import (
 )
 from understudy.protocol.commit import Action, action_for
 from understudy.protocol.positions import Position
+from understudy.protocol.rungs import Rung
 from understudy.simulator.script import Script, State
 
 Meeting = tuple[int, str, int]
@@ -81,6 +82,14 @@ class Surroundings(Protocol):
     def on_resumed(self, member: "SimulatedMember") -> None: ...
     def on_stale(self, member: "SimulatedMember", command: Command) -> None: ...
     def on_exit(self, member: "SimulatedMember") -> None: ...
+    @property
+    def has_other_hosts(self) -> bool: ...
+    def save(self, member: "SimulatedMember", state: State) -> bool: ...
+    def saved(self, member: "SimulatedMember") -> tuple[State, ...]: ...
+    def keeps(self, member: "SimulatedMember") -> tuple[tuple[Rank, StepNumber], ...]: ...
+    def copy_of(self, owner: "SimulatedMember", keeper: "SimulatedMember") -> State: ...
+    def reaches_keeper(self, member: "SimulatedMember") -> bool: ...
+    def forget_after(self, member: "SimulatedMember", step: int) -> None: ...
 
 
 @dataclass(slots=True)
@@ -100,13 +109,17 @@ class SimulatedMember:
     resumed: bool = False  # it has resumed in `acting`
     receives: bool = False
     donors: tuple[Rank, ...] = ()
+    from_copy: bool = False  # its donor keeps a copy of what it needs
     target: int = -1  # the step at which it resumes
     meeting: Meeting | None = None
     boundary: tuple[Generation, int] | None = None  # the generation to leave for, and before which step
     leaves: bool = False
+    saves: bool = False  # all processes begin anew: it only saves what it holds
     corrupt: bool = False  # a bit of its state has flipped
     copies: tuple[State, ...] = ()  # of its state, whenever it was compared with its twins
     kept: int | None = None  # the one of them on which all agreed
+    poisoned: bool = False  # it can take part in no new world, and does not know it
+    saving: State | None = None  # on its way to peer memory; its last step counts when it is there
     hung: bool = False
     forsaken: bool = False  # its host was given up; nobody listens to it any more
     ticket: int = 0  # changes with every new place
@@ -211,11 +224,16 @@ class SimulatedMember:
         if command.rewind:
             action = Action.RECEIVE if self.rank in donors else Action.HOLD
             self._go_back(command.step)
+        elif command.rung is Rung.PEER_MEMORY and self.rank not in donors and action is Action.RECEIVE:
+            action = Action.HOLD
+            self.state = next(state for state in world.saved(self) if len(state) == command.step)
+        world.forget_after(self, command.step)
         self.acting, self.target, self.resumed = command.generation, command.step, False
         self.receives = action is Action.RECEIVE
-        self.donors = donors.get(self.rank, ())
+        self.donors, self.from_copy = donors.get(self.rank, ()), self.rank in command.from_copies
         self.leaves = self.id in command.leavers
-        if not self.leaves:
+        self.saves = command.rung is Rung.RESTART
+        if not self.leaves and not self.saves:
             world.on_acting(self)
         if action is Action.APPLY:
             self.enter(Place.APPLYING_VERDICT)
@@ -228,10 +246,12 @@ class SimulatedMember:
             self.state, self.corrupt = self.copies[-1], False
 
     def _take_part(self, world: Surroundings) -> None:
-        """In the world that is formed, or in nothing but handing over."""
+        """In the world that is formed, or in nothing but handing over or saving."""
         if self.leaves:
             self.arrived = False
             self.enter(Place.GIVING)
+        elif self.saves:
+            self._save_for_restart(world)
         else:
             self._regroup(world)
 
@@ -281,6 +301,7 @@ class SimulatedMember:
                 if not self._unwind_if_abandoned(world):
                     self._meet(world, Place.COLLECTIVE)
             case Place.COLLECTIVE if self.script.fenced:
+                self._finish_saving(world)
                 self._meet(world, Place.FENCE)
                 self.arrived = True
             case Place.COLLECTIVE | Place.FENCE:
@@ -293,6 +314,7 @@ class SimulatedMember:
                     self._commit(world)
                     self._go_on(world)
             case Place.ESTABLISHING:
+                self.established = True  # not earlier: a rank that is not here yet has left nothing to a replacement
                 self._commit(world)
                 event = ev.MemberEstablished(
                     at=world.now,
@@ -300,6 +322,7 @@ class SimulatedMember:
                     generation=self.acting,
                     twin_key=self.twin_key,
                     holdings=self.holdings,
+                    replica=self.script.replica(self.rank),
                 )
                 world.send(self, event)
                 self._go_on(world)
@@ -324,6 +347,8 @@ class SimulatedMember:
                 donor = world.donor(self)
                 assert donor is not None
                 self.state, self.corrupt = donor.state, donor.corrupt
+                if self.from_copy:
+                    self.state, self.corrupt = world.copy_of(self, donor), False
                 self._resume(world)
 
     # -- parts of moves -----------------------------------------------------------------------------------------------
@@ -361,8 +386,11 @@ class SimulatedMember:
 
     def _commit(self, world: Surroundings) -> None:
         """Twins compare what they hold, and keep it until they know whether they agree."""
-        world.on_committed(self)
         assert self.state is not None
+        if self.script.is_saved(self.state):
+            self.saving = self.state
+        else:
+            world.on_committed(self)
         every = self.script.compare_every
         if not every or len(self.state) % every:
             return
@@ -374,22 +402,47 @@ class SimulatedMember:
         told = ev.DigestTold(at=world.now, member=self.id, generation=self.acting, step=step, digest=digest)
         world.send(self, told)
 
+    def _finish_saving(self, world: Surroundings) -> None:
+        """If the copy did not get to another host, the step counts when it has been sent again."""
+        if self.saving is not None and world.save(self, self.saving):
+            world.on_committed(self)
+        self.saving = None
+
     def _establish(self, world: Surroundings) -> None:
         if self._unwind_if_abandoned(world):
             return
-        self.established = True
+        if self.script.save_every and self.state is not None:
+            world.save(self, self.state)  # whoever has seen that all are there knows that all have saved
         self._meet(world, Place.ESTABLISHING)
 
     def _go_on(self, world: Surroundings) -> None:
         if not self._unwind_if_abandoned(world):
             self.enter(Place.BETWEEN)
 
+    def _save_for_restart(self, world: Surroundings) -> None:
+        self.arrived = False
+        if self.holds == self.target and self.state is not None:
+            world.save(self, self.state)
+        self.resumed = True
+        world.send(self, ev.MemberResumed(at=world.now, member=self.id, generation=self.acting))
+        self.enter(Place.UNWOUND)
+
     def _regroup(self, world: Surroundings) -> None:
         self.arrived = False  # an attempt that is not applied by now is dropped
+        if self.poisoned:
+            why = "RegroupError: too many open files"
+            world.send(self, ev.RecoveryFailed(at=world.now, member=self.id, generation=self.acting, why=why))
+            self.enter(Place.UNWOUND)
+            return
         self._meet(world, Place.REGROUPING)
 
     def _resume(self, world: Surroundings) -> None:
-        self.resumed = True
+        assert self.rank is not None
+        if not self.script.save_every:
+            world.forget_after(self, -1)  # copies for a restart
+        elif world.has_other_hosts:
+            self.saving = self.state
+        self.resumed = self.established = True  # in a world that goes on, all have left what a replacement needs
         world.on_resumed(self)
         world.send(self, ev.MemberResumed(at=world.now, member=self.id, generation=self.acting))
         self.enter(Place.BETWEEN)
@@ -410,12 +463,17 @@ class SimulatedMember:
         kept = None if self.kept is None else StepNumber(self.kept)
         return Position(holds=self.holds, arrived=self.arrived, established=self.established, kept=kept)
 
+    def _saved(self, world: Surroundings) -> tuple[StepNumber, ...]:
+        self._finish_saving(world)
+        return () if self.rank is None else tuple(StepNumber(len(state)) for state in world.saved(self))
+
     def _report(self, world: Surroundings) -> None:
+        saved = self._saved(world)
         event = ev.PositionReported(
             at=world.now,
             member=self.id,
             generation=self.heard,
-            position=self.position(),
+            position=replace(self.position(), saved=saved, keeps=world.keeps(self)),
             twin_key=None if self.rank is None else self.twin_key,
             holdings=() if self.rank is None else self.holdings,
         )
@@ -428,8 +486,13 @@ class SimulatedMember:
             generation=self.assigned_in,
             twin_key=self.twin_key,
             holdings=self.holdings,
+            saved=self._saved(world),
+            keeps=world.keeps(self),
         )
         world.send(self, event)
 
     def _ask_for_release(self, world: Surroundings) -> None:
+        if self.saving is not None and not world.reaches_keeper(self):
+            return
+        self._finish_saving(world)
         world.send(self, ev.MemberFinished(at=world.now, member=self.id, generation=self.acting))

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from understudy.foundation.ids import Rank
 from understudy.protocol.commands import Outcome, StopJob
 from understudy.simulator.member import SimulatedMember
 
@@ -40,6 +41,8 @@ def why_stop_is_wrong(stop: StopJob, world: "World") -> str | None:
         return f"the job could have gone on, but stopped: {stop.reason}"
     if (stop.outcome is Outcome.SUCCEEDED) != (kind == "succeeded"):
         return f"outcome {stop.outcome.value} with reason: {stop.reason}"
+    if kind in ("no live twin", "no state left") and (step := _saved_everywhere(world)) is not None:
+        return f"a copy of the state before step {step} is saved for every rank, but the job stopped: {stop.reason}"
     if kind == "no live twin" and _every_shard_has_a_holder(world):
         return f"every shard is held by a living member, but the job stopped: {stop.reason}"
     if kind == "no state left" and any(map(_holds_state, world.members.values())):
@@ -47,6 +50,12 @@ def why_stop_is_wrong(stop: StopJob, world: "World") -> str | None:
     if kind == "no spares allowed" and world.machine.policy.spares:
         return f"spares were allowed, but the job stopped: {stop.reason}"
     return None
+
+
+def _saved_everywhere(world: "World") -> int | None:
+    """A state that every rank has saved. (There may be others that can be put together from copies and twins.)"""
+    saved = [world.within_reach(Rank(rank)) for rank in range(world.script.world_size)]
+    return max(set.intersection(*saved), default=None)
 
 
 def _holds_state(member: SimulatedMember) -> bool:

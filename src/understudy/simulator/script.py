@@ -22,10 +22,23 @@ class Script:
     shards: int = 1
     crossed: bool = False
     compare_every: int = 0  # steps between two comparisons of twins; 0: never
+    save_every: int = 0  # steps between two copies in peer memory; 0: never
+    replaceable: bool = False  # the world can go on without a replica
 
     def __post_init__(self) -> None:
         if not self.fenced and (self.shards != 1 or self.crossed):
             raise ValueError("a world without a fence needs every rank to be a twin of every other")
+
+    def replica(self, rank: Rank) -> tuple[Rank, ...]:
+        """The ranks that together hold one of each piece, this one among them. Empty: the world cannot do without."""
+        if not self.replaceable or self.crossed:
+            return ()
+        first = rank - rank % self.shards
+        return tuple(Rank(number) for number in range(first, first + self.shards))
+
+    def is_saved(self, state: State) -> bool:
+        """Is a copy due of what a rank holds now?"""
+        return self.save_every > 0 and len(state) > 1 and len(state) % self.save_every == 0
 
     def twin_key(self, rank: Rank) -> str:
         return "pieces " + " and ".join(map(str, self.holdings(rank)))

@@ -260,6 +260,9 @@ class Simulation(World):
             if fault.kind is FaultKind.FLIP:
                 victim.corrupt = victim.state is not None
                 self.fired["flip"] += 1
+            elif fault.kind is FaultKind.POISON:
+                victim.poisoned = True
+                self.fired["poison"] += 1
             elif fault.kind is FaultKind.HANG:
                 victim.hung = True
                 self.fired["hang"] += 1

@@ -73,6 +73,7 @@ def _complete(branch: "Branch") -> Snapshot:
         (seen.committed, seen.recorded, seen.verdict),
         frozenset((rank, *entry) for rank, entry in seen.actors.items() if entry[1] in branch.members),
         frozenset(seen.ended.items()),
+        (frozenset(branch.peer_memory.items()), frozenset(seen.by_rank.items()), branch.machine.recovery.absent),
         branch.outcome is not None and branch.outcome.reason,
     )
 
@@ -90,7 +91,7 @@ def _machine(machine: JobMachine) -> Snapshot:
         frozenset(recovery.positions.items()),
         frozenset(recovery.twin_keys.items()),
         frozenset(recovery.holdings),
-        None if plan is None else (plan.generation, plan.step, plan.donors),
+        None if plan is None else (plan.generation, plan.step, plan.donors, plan.rung),
         frozenset(recovery.killed),
         tuple(
             (member.id, member.standing.value, member.rank, member.connected, member.assigned_in, member.leaving)
@@ -129,8 +130,8 @@ def _member(member: SimulatedMember) -> Snapshot:
         member.target,
         member.meeting,
         member.boundary,
-        member.leaves,
-        (member.corrupt, member.copies, member.kept),
+        (member.leaves, member.saves, member.poisoned),
+        (member.corrupt, member.copies, member.kept, member.saving),
     )
 
 
@@ -141,6 +142,7 @@ def _event(event: ev.Event) -> Snapshot:
         getattr(event, "position", None),
         getattr(event, "twin_key", None),
         getattr(event, "step", None),
+        getattr(event, "saved", None),
     )
 
 
@@ -153,7 +155,7 @@ def _command(command: Command) -> Snapshot:
         case AskStep():
             return ("ask", command.generation)
         case ResumeAt():
-            return ("resume", command.generation, command.step, command.donors, command.leavers)
+            return ("resume", command.generation, command.step, command.donors, command.leavers, command.rung)
         case ReleaseMembers():
             return ("release", command.generation)
     raise AssertionError(f"{command!r} is not said to members")

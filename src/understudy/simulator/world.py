@@ -7,7 +7,7 @@ travels (`transmit`, `send`) and how a loss is noticed (`on_gone`).
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 
-from understudy.foundation.ids import MemberId, Rank
+from understudy.foundation.ids import HostId, MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import (
@@ -22,10 +22,11 @@ from understudy.protocol.commands import (
     StartMember,
     StopJob,
 )
+from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
 from understudy.simulator.invariants import Invariants, Violation
 from understudy.simulator.member import Meeting, Place, SimulatedMember
-from understudy.simulator.script import Script
+from understudy.simulator.script import Script, State
 
 
 class World(ABC):
@@ -37,6 +38,8 @@ class World(ABC):
         self.members: dict[MemberId, SimulatedMember] = {}
         self.meetings: dict[Meeting, int] = {}
         self.invariants = Invariants(script, self.members)
+        self.absent_in: dict[int, int] = {}  # the ranks without which a generation was formed, as a bit mask
+        self.peer_memory: dict[tuple[HostId, Rank], tuple[State, ...]] = {}  # two copies of each rank at most
         self.story: deque[object] = deque(maxlen=story_length)
         self.stale: Counter[str] = Counter()
         self.outcome: StopJob | None = None
@@ -97,6 +100,7 @@ class World(ABC):
             case AssignRank():
                 self._tell((command.member,), command)
             case ResumeAt():
+                self.absent_in[command.generation] = sum(1 << rank for rank in command.absent)
                 self._tell((*command.members, *command.leavers), command)
             case AbandonGeneration() | AskStep() | KeepAgreed() | ReleaseMembers():
                 self._tell(command.members, command)
@@ -128,10 +132,13 @@ class World(ABC):
         self.meetings[meeting] = self.meetings.get(meeting, 0) | 1 << member.rank
 
     def is_complete(self, meeting: Meeting) -> bool:
-        return self.meetings.get(meeting, 0) == self.script.everybody
+        absent = self.absent_in.get(meeting[0], 0)
+        return self.meetings.get(meeting, 0) | absent == self.script.everybody
 
     def donor(self, receiver: SimulatedMember) -> SimulatedMember | None:
         """Somebody to take the state from, once everything that the receiver needs can be had from its donors."""
+        if receiver.from_copy:
+            return self._giver(receiver.donors[0], None, leaver=False)
         wanted = set(receiver.holdings)
         named = {piece for rank in receiver.donors for piece in self.script.holdings(rank)}
         if not wanted <= named:
@@ -143,9 +150,10 @@ class World(ABC):
         ]
         return ready[0] if wanted <= {piece for member in ready for piece in member.holdings} else None
 
-    def _giver(self, rank: Rank, step: int, leaver: bool) -> SimulatedMember | None:
+    def _giver(self, rank: Rank, step: int | None, leaver: bool) -> SimulatedMember | None:
+        """`step`: the state that it must hold; None if it gives a copy of somebody else's."""
         member = self._leaver_of(rank) if leaver else self.invariants.actor(rank)
-        able = member is not None and member.alive and not member.hung and member.holds == step
+        able = member is not None and member.alive and not member.hung and step in (None, member.holds)
         return member if able else None
 
     def _leaver_of(self, rank: Rank) -> SimulatedMember | None:
@@ -169,6 +177,53 @@ class World(ABC):
     def on_exit(self, member: SimulatedMember) -> None:
         self.invariants.on_exit(member)
         self.on_gone(member, Cause(kind=CauseKind.EXIT, detail="the script ended", exit_code=0))
+
+    # -- peer memory --------------------------------------------------------------------------------------------------
+
+    @property
+    def has_other_hosts(self) -> bool:
+        return False
+
+    def host_for(self, member: SimulatedMember) -> HostId:  # noqa: ARG002
+        return THIS_HOST
+
+    def save(self, member: SimulatedMember, state: State) -> bool:
+        """Is it saved wherever it should be?"""
+        assert member.rank is not None
+        self.write_copy(self.host_for(member), member.rank, state)
+        return True
+
+    def write_copy(self, host: HostId, rank: Rank, state: State) -> None:
+        others = (copy for copy in self.peer_memory.get((host, rank), ()) if len(copy) != len(state))
+        newest = sorted(others, key=len)[-1:]
+        self.peer_memory[host, rank] = (*newest, state)
+
+    def saved(self, member: SimulatedMember) -> tuple[State, ...]:
+        assert member.rank is not None
+        return self.peer_memory.get((self.host_for(member), member.rank), ())
+
+    def within_reach(self, rank: Rank) -> set[int]:
+        """States of a rank of which a living member could find a copy."""
+        return {len(state) for state in self.peer_memory.get((THIS_HOST, rank), ())}
+
+    def keeps(self, member: SimulatedMember) -> tuple[tuple[Rank, StepNumber], ...]:  # noqa: ARG002
+        return ()
+
+    def copy_of(self, owner: SimulatedMember, keeper: SimulatedMember) -> State:
+        assert owner.rank is not None
+        for state in self.peer_memory.get((self.host_for(keeper), owner.rank), ()):
+            if len(state) == owner.target:
+                return state
+        raise Violation(f"2: rank {keeper.rank} was to give the copy of rank {owner.rank}, and has none")
+
+    def reaches_keeper(self, member: SimulatedMember) -> bool:  # noqa: ARG002
+        return True
+
+    def forget_after(self, member: SimulatedMember, step: int) -> None:
+        assert member.rank is not None
+        self.peer_memory[self.host_for(member), member.rank] = tuple(
+            copy for copy in self.saved(member) if len(copy) <= step
+        )
 
     def tell_story(self) -> str:
         return "\n".join(f"  {entry}" for entry in self.story)

@@ -59,6 +59,18 @@ def unflatten(plain: Any, tensors: list[torch.Tensor]) -> Any:
     raise ProtectError(f"malformed state: {str(plain)[:80]}")
 
 
+def tensors_in(plain: Any) -> int:
+    """How many tensors `unflatten` will ask for."""
+    match plain:
+        case ["t", int()]:
+            return 1
+        case ["d", list(items)]:
+            return sum(tensors_in(item) for _, item in items)
+        case ["u", _, list(items)]:
+            return sum(tensors_in(item) for item in items)
+    return 0
+
+
 def pack(value: Any, path: str) -> bytes:
     """Everything in one piece, tensors included. `path` is named in errors."""
     tensors: list[torch.Tensor] = []

@@ -10,7 +10,7 @@ from understudy.state.contents import contents_of
 from understudy.state.digests import digest_one
 from understudy.state.lanes import send_in_bunches
 from understudy.state.mail import Mail
-from understudy.state.manifest import Protected
+from understudy.state.manifest import Inventory, Protected
 from understudy.state.parcels import SMALL, Parcel, Part, chunks_of
 from understudy.state.same_host import Landmark
 
@@ -39,8 +39,8 @@ Word = Request | Content | Damaged
 class Outgoing:
     """What a donor will send. Taking digests is the slow part; a donor can do it while it waits for its receiver."""
 
-    def __init__(self, protected: Protected, units: Mapping[str, int] | None = None, host: str = "") -> None:
-        self.inventory = protected.inventory()
+    def __init__(self, source: Protected | Inventory, units: Mapping[str, int] | None = None, host: str = "") -> None:
+        self.inventory = source if isinstance(source, Inventory) else source.inventory()
         self.landmark = Landmark()
         self._units, self._host = units or {}, host
         self._digests: dict[Part, bytes] = {}

@@ -6,6 +6,7 @@ arrived waits for an answer.
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -23,11 +24,16 @@ class Carrier(Protocol):
 
 
 class DefaultGroup:
+    """`place_of`: what torch calls a rank."""
+
+    def __init__(self, place_of: Callable[[int], int] = lambda rank: rank) -> None:
+        self._place_of = place_of
+
     def send(self, message: torch.Tensor, to: int, /) -> Any:
-        return dist.isend(message, to)
+        return dist.isend(message, self._place_of(to))
 
     def receive(self, into: torch.Tensor, sender: int, /) -> Any:
-        return dist.irecv(into, sender)
+        return dist.irecv(into, self._place_of(sender))
 
 
 class Mail:

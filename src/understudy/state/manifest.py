@@ -61,6 +61,10 @@ class Protected:
         believes to have scaled them back already."""
         for optimizer in (*self.optimizers.values(), *self.unnamed):
             optimizer.zero_grad(set_to_none=True)
+        self.forget_scaling()
+
+    def forget_scaling(self) -> None:
+        """Nothing has been scaled back yet in this attempt."""
         for thing in self.objects.values():
             if isinstance(thing, torch.amp.GradScaler):
                 thing._per_optimizer_states.clear()
@@ -87,6 +91,13 @@ class Protected:
                 for key in sorted(state):
                     yield f"{_OPTIMIZER}/{name}/{place}/{key}", state[key]
 
+    def changed_before_fence(self, inventory: Inventory) -> set[str]:
+        """Paths of what may change before the next fence: buffers, and whatever objects hold."""
+        buffers = {
+            f"{PARAMETERS}/{name}/{key}" for name, module in self.modules.items() for key, _ in module.named_buffers()
+        }
+        return buffers | {path for path in inventory.tensors if path.startswith(f"{_OBJECT}/")}
+
     def changed_beside_optimizers(self) -> list[str]:
         """Names of what a step changes by other means than a named optimizer: schedulers, scalers, averages of weights,
         and whatever the script's own functions save."""
@@ -103,17 +114,17 @@ class Protected:
         tensors.update(self.optimizer_tensors())
         loose: list[torch.Tensor] = []
         scalars = {path: value for path, value in self._optimizer_entries() if not isinstance(value, torch.Tensor)}
-        groups = {name: _group_options(optimizer) for name, optimizer in self.optimizers.items()}
+        groups = {name: group_options(optimizer) for name, optimizer in self.optimizers.items()}
         objects = {name: thing.state_dict() for name, thing in self.objects.items()}
         plain = flatten({"scalars": scalars, "groups": groups, "objects": objects}, "state", loose)
         for place, tensor in enumerate(loose):
             tensors[f"{_OBJECT}/{place}"] = local(tensor)
         if self.save is not None:
-            tensors[f"{_FILE}/0"] = self._saved_bytes(self.save)
+            tensors[f"{_FILE}/0"] = self.saved_bytes(self.save)
         return Inventory(tensors, msgspec.msgpack.encode(plain))
 
     @staticmethod
-    def _saved_bytes(save: SaveFunction) -> torch.Tensor:
+    def saved_bytes(save: SaveFunction) -> torch.Tensor:
         with tempfile.TemporaryDirectory(prefix="understudy-") as folder:
             path = Path(folder) / "state"
             save(path)
@@ -135,7 +146,7 @@ class Protected:
         for name, state in plain["objects"].items():
             self.objects[name].load_state_dict(state)
         if self.load is not None:
-            self._load_bytes(self.load, inventory.tensors[f"{_FILE}/0"])
+            self.load_bytes(self.load, inventory.tensors[f"{_FILE}/0"])
 
     def _install_optimizer(self, path: str, value: Any, parameters: dict[str, list[torch.Tensor]]) -> None:
         _, name, place, key = path.split("/", 3)
@@ -150,7 +161,7 @@ class Protected:
         state[key] = value
 
     @staticmethod
-    def _load_bytes(load: SaveFunction, content: torch.Tensor) -> None:
+    def load_bytes(load: SaveFunction, content: torch.Tensor) -> None:
         with tempfile.TemporaryDirectory(prefix="understudy-") as folder:
             path = Path(folder) / "state"
             path.write_bytes(bytes(content.numpy()))
@@ -188,7 +199,7 @@ class Protected:
             for key, parameter in module.named_parameters()
         }
         held: dict[str, bytearray] = {}
-        saved = [(f"{_FILE}/0", self._saved_bytes(self.save))] if self.save is not None and self.saves_alone else []
+        saved = [(f"{_FILE}/0", self.saved_bytes(self.save))] if self.save is not None and self.saves_alone else []
         for path, tensor in (*self.parameters(), *self.optimizer_tensors(), *saved):
             if path in units:
                 described = f"{path}|{tensor.dtype}|{tuple(tensor.shape)}|{shards.get(path, '')}|".encode()
@@ -209,12 +220,12 @@ class Protected:
 
     def digest_parameters(self) -> str:
         if self.save is not None:
-            return digest_tensors([(_FILE, self._saved_bytes(self.save))])
+            return digest_tensors([(_FILE, self.saved_bytes(self.save))])
         return digest_tensors(self.parameters())
 
     def digest_optimizer(self) -> str:
         inventory = self.inventory() if self.objects else None
-        plain = inventory.plain if inventory else repr([_group_options(o) for o in self.optimizers.values()]).encode()
+        plain = inventory.plain if inventory else repr([group_options(o) for o in self.optimizers.values()]).encode()
         tensors = list(self.optimizer_tensors())
         if inventory:
             tensors += [item for item in inventory.tensors.items() if item[0].startswith(f"{_OBJECT}/")]
@@ -230,7 +241,7 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def _group_options(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+def group_options(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
 
 

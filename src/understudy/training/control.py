@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import msgspec
 
@@ -133,10 +134,16 @@ class ControlLine:
         try:
             self._listen_until_closed()
         except (WireError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            # Who cannot be told of a new generation must not go on in the old one.
-            print(f"understudy: the agent sent something that cannot be read ({error}); ending", file=sys.stderr)
-            sys.stderr.flush()
-            os._exit(70)
+            self._end(f"the agent sent something that cannot be read ({error})")
+        except Exception as error:
+            self._end(f"nobody listens to the agent any more ({type(error).__name__}: {error})")
+
+    @staticmethod
+    def _end(why: str) -> NoReturn:
+        """Who cannot be told of a new generation must not go on in the old one."""
+        print(f"understudy: {why}; this process ends, so that another one can take over its rank", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(70)
 
     def _listen_until_closed(self) -> None:
         while True:

@@ -7,10 +7,9 @@ two at most for any length of time, in plain memory.
 
 from collections.abc import Callable
 
-import torch
-
 from understudy.state.digests import digest_tensors
 from understudy.state.manifest import Inventory, Protected
+from understudy.state.snapshots import bring_back
 
 _MOST = 3  # should the news of an agreement be late, the newest ones stay, and the one that was agreed on
 
@@ -54,14 +53,5 @@ class Copies:
 
     def go_back(self, protected: Protected, holds: int) -> None:
         """Put the copy in the place of the present state. It stays a copy."""
-        copy = self._copies[holds]
-        own = protected.inventory().tensors
-        restored: dict[str, torch.Tensor] = {}
-        for path, tensor in copy.tensors.items():
-            present = own.get(path)
-            if present is not None and present.shape == tensor.shape and present.dtype == tensor.dtype:
-                restored[path] = present.copy_(tensor)
-            else:
-                restored[path] = tensor.clone()
-        protected.install(Inventory(restored, copy.plain))
+        bring_back(protected, self._copies[holds])
         self._copies = {earlier: kept for earlier, kept in self._copies.items() if earlier <= holds}

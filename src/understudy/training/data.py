@@ -4,6 +4,7 @@
 of them and each rank its own slice. A DataLoader over a map-style dataset is read the same way.
 """
 
+from array import array
 from collections.abc import Callable, Sequence, Sized
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -11,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
 
 from understudy.errors import ProtectError
+from understudy.state.digests import digest_text
 from understudy.training.loader import LoaderData, PositionedLoader
 
 
@@ -56,7 +58,10 @@ class Batches:
         return self._last[1]
 
     def batch(self, step: int, rank: int, world_size: int) -> Any:
-        return self._collate([self._dataset[i] for i in self.sample_ids(step, rank, world_size)])
+        return self.batch_of(self.sample_ids(step, rank, world_size))
+
+    def batch_of(self, ids: Sequence[int]) -> Any:
+        return self._collate([self._dataset[i] for i in ids])
 
     def _epoch_order(self, epoch: int, size: int) -> torch.Tensor:
         if self._order[0] != epoch:
@@ -79,6 +84,12 @@ class FunctionData:
 
     def batch(self, step: int, rank: int, world_size: int) -> Any:
         return self._make(step, rank, world_size)
+
+
+def digest_of_samples(data: StepData, step: int, share: int, shares: int) -> str | None:
+    """Stands for the samples of a batch in the ledger. None: nobody knows them."""
+    ids = data.sample_ids(step, share, shares)
+    return digest_text(array("q", ids).tobytes())[:16] if ids else None
 
 
 def as_step_data(data: Any, seed: int) -> StepData:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -27,19 +28,27 @@ from understudy.groups.engines import Engines, engines_in_memory
 from understudy.groups.fence import Fences
 from understudy.groups.store import InterruptibleStore
 from understudy.groups.world import World
+from understudy.protocol.sharing_out import Reduction
 from understudy.state.buffers import ChangingBuffers
 from understudy.state.keepsakes import Keepsakes
 from understudy.state.manifest import Protected, SaveFunction, Stateful
+from understudy.state.snapshots import Snapshots
 from understudy.training import memory, nursery
 from understudy.training.audit import unprotected_state
 from understudy.training.bequest import BequestFile
+from understudy.training.checkpointing import Checkpointing
 from understudy.training.control import ControlLine
 from understudy.training.data import StepData, as_step_data
+from understudy.training.degrading import Degrading
+from understudy.training.ending import finish, finish_early
 from understudy.training.loader import LoaderData
 from understudy.training.member import Member
+from understudy.training.neighbour import Neighbour
 from understudy.training.own_state import OwnState
+from understudy.training.part_steps import next_part
 from understudy.training.randomness import derived_seed, seed_all
 from understudy.training.record import StepLedger
+from understudy.training.saving import Saving
 from understudy.training.steps import ProtectedStep, RehearsalStep, Step
 from understudy.training.warmth import warm_up
 from understudy.wire import messages
@@ -68,6 +77,7 @@ class Job:
         self._protected = member.protected if member else Protected()
         self._data: StepData | None = None
         self._share = (rank, world_size)
+        self._reduction: Reduction = "mean"
         self._current: Step | None = None
         self._looped = False
         self._joined_at = time.monotonic()
@@ -88,6 +98,7 @@ class Job:
         save: SaveFunction | None = None,
         load: SaveFunction | None = None,
         share: tuple[int, int] | None = None,
+        reduction: Reduction | None = None,
         **others: Any,
     ) -> None:
         """Name everything that must survive. Further keywords: modules, optimizers, or anything with `state_dict`.
@@ -95,6 +106,9 @@ class Job:
         `share=(index, count)`: this rank works on part `index` of `count` equal parts of each batch, and draws the
         random numbers of that part. Ranks that work on the same samples (tensor or pipeline parallel) have the same
         share. By default every rank has its own.
+
+        `reduction`: how the loss of a batch comes from its samples, "mean" (the default) or "sum". Only a world that
+        goes on without some of its ranks needs to know (docs/degrade.md).
         """
         if self._looped:
             raise UsageError("call job.protect() before the loop over job.steps()")
@@ -108,6 +122,10 @@ class Job:
             self._protected.save, self._protected.load = save, load
         if share is not None:
             self._share = share
+        if reduction is not None:
+            if reduction not in ("mean", "sum"):
+                raise ProtectError(f'reduction is {reduction!r}: it can be "mean" or "sum"')
+            self._reduction = reduction
         if data is not None:
             self._data = as_step_data(data, self.seed)
             if self._member is not None and isinstance(self._data, LoaderData):
@@ -180,9 +198,12 @@ class Job:
         member.engines = Engines(modules)
         member.buffers = ChangingBuffers(modules)
         member.ledger.use(self._data, self._share)
+        member.degrading = self._degrading(member)
         if member.joiner:
             yield from self._rehearse(member)
         else:
+            member.checkpoints.resume(member)
+            member.began_at = member.holds or 0
             member.in_steps = True
         attempt = 0
         try:
@@ -193,20 +214,25 @@ class Job:
                 number = member.holds or 0
                 if not member.control.begin_step(number):
                     continue  # a boundary: the generation is abandoned here
-                self._current = step = ProtectedStep(member, number, attempt, self._prepare, self._fetch)
+                if (parts := member.degrading.parts) is None:
+                    self._current = step = ProtectedStep(member, number, attempt, self._prepare, self._fetch)
+                else:
+                    self._current = step = next_part(member, parts, number, attempt, self._seed)
                 yield step
                 self._check_entered(step)
+                if step.partial:
+                    continue  # the same attempt goes on
                 attempt = attempt + 1 if member.holds == number else 0
                 if member.joiner and step.committed:
                     memory.use_normally()
         except GeneratorExit:
             # The script has left the loop: by `break`, or because of an error that its hook will report. Only the end
             # of the process shows which.
-            atexit.register(member.finish_early)
+            atexit.register(finish_early, member)
             raise
         finally:
             self._current = None
-        member.finish()
+        finish(member)
 
     def _rehearse(self, member: Member) -> Iterator[Step]:
         """Run the body once without peers, then take part."""
@@ -222,9 +248,23 @@ class Job:
         member.in_steps = True
         member.join_world()
 
+    def _degrading(self, member: Member) -> Degrading:
+        return Degrading(
+            data=self._data,
+            share=self._share,
+            tracked=self._tracked,
+            reduction=self._reduction,
+            engines=member.engines,
+            protected=self._protected,
+            habits=member.habits,
+        )
+
     def _prepare(self, number: int) -> None:
         if not self._tracked:
-            seed_all(derived_seed(self.seed, number, self._share[0]))
+            self._seed(number, self._share[0])
+
+    def _seed(self, number: int, share: int) -> None:
+        seed_all(derived_seed(self.seed, number, share))
 
     def _fetch(self, number: int) -> Any:
         if self._data is None:
@@ -339,6 +379,15 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
         progress=progress,
         ledger=ledger,
         joiner=joiner,
+        checkpoints=Checkpointing(
+            Path(settings.checkpoint_dir) if settings.checkpoint_dir else None,
+            settings.checkpoint_every,
+            "" if settings.host else settings.run_dir,
+        ),
+        saving=Saving(
+            Snapshots(scratch, assignment.founded_in, assignment.rank, settings.save_every),
+            Neighbour(scratch, assignment.founded_in, assignment.rank, settings.host if settings.save_every else ""),
+        ),
         compare_every=settings.compare_every,
     )
     holder.append(member)

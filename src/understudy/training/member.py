@@ -5,8 +5,6 @@ what to do; `groups` and `state` do it. Everything here may be interrupted by th
 the next generation.
 """
 
-import os
-import sys
 import time
 import traceback
 from collections import Counter
@@ -23,17 +21,22 @@ from understudy.groups.prompter import Script
 from understudy.groups.stillness import Stillness
 from understudy.groups.world import World
 from understudy.protocol.positions import Position
+from understudy.protocol.rungs import Rung
 from understudy.state.buffers import ChangingBuffers
 from understudy.state.giving import Outgoing
-from understudy.state.mail import Mail
+from understudy.state.mail import DefaultGroup, Mail
 from understudy.state.manifest import Protected
 from understudy.state.taking import Received, Taking
 from understudy.training.bequest import Bequest, BequestFile
+from understudy.training.checkpointing import Checkpointing
 from understudy.training.control import ControlLine
 from understudy.training.copies import Copies
+from understudy.training.degrading import Degrading
 from understudy.training.fingerprint import fingerprint_of
+from understudy.training.habits import Habits
 from understudy.training.own_state import OwnState
 from understudy.training.record import StepLedger
+from understudy.training.saving import Saving
 from understudy.wire import messages
 
 ABANDONMENT_LIMIT = 60.0
@@ -64,21 +67,26 @@ class Member:
         progress: ProgressWriter,
         ledger: StepLedger,
         joiner: bool,
+        saving: Saving,
+        checkpoints: Checkpointing,
         compare_every: int = 0,
     ) -> None:
         assignment = control.assignment
         assert assignment is not None
         self.control, self.world, self.ledger, self._progress = control, world, ledger, progress
         self.fences, self.own_state, self._bequest, self._host = fences, own_state, bequest, host
-        self.joiner = joiner
+        self.joiner, self.saving, self.checkpoints = joiner, saving, checkpoints
         self.copies = Copies(compare_every, lambda: control.agreed)
         self.protected = Protected()
         self.engines = Engines(())
         self.buffers = ChangingBuffers(())
+        self.habits = Habits()
+        self.degrading: Degrading | None = None  # known when the loop over the steps begins
         self.generation = Generation(assignment.generation)
         self.founded_in = Generation(assignment.founded_in)
         self.holds: StepNumber | None = None if joiner else StepNumber(0)
         self.established = joiner
+        self.began_at = 0  # the first step of this world: a durable checkpoint may have been resumed
         self.in_steps = False
         self.failed = False  # the script has raised: this process is on its way out
         self.fenced: bool | None = None
@@ -89,7 +97,7 @@ class Member:
         self._somebody_is_alone = False
         self._bridge: Mail | None = None  # kept, because what was posted last may still be on its way
         self._bridge_trouble = "nobody asked for it"
-        self._mail = Mail()
+        self._mail = Mail(DefaultGroup(world.place_of))
         self._stillness = Stillness()
         self._interrupted_for, self._interrupted_at = Generation(0), 0.0
         self._listeners: list[PhaseListener] = []
@@ -137,6 +145,7 @@ class Member:
             return
         if self._interrupted_for != self.control.abandoned:
             self._interrupted_for, self._interrupted_at = self.control.abandoned, time.monotonic()
+            self.saving.neighbour.break_off()
         still = self._stillness.reached() and not self.world.connections.unsent()
         if still or time.monotonic() - self._interrupted_at > _LONGEST_UNREST:
             self.world.connections.break_all()
@@ -164,6 +173,7 @@ class Member:
             self._twin_key = self.protected.twin_key(self._holdings)
             script = self.world.finish_script()
             self._bequest.write(Bequest(script=script, holdings=self._holdings, twin_key=self._twin_key))
+            self.saving.save_first(self, 1 + (self.holds or 0))
         self._show_twin_key()
         self.learn_twins()
         self.established = True  # not earlier: a rank that has shown no key left nothing for a replacement
@@ -173,6 +183,8 @@ class Member:
                 twin_key=self._twin_key,
                 holdings=tuple(self._holdings.values()),
                 bequest=self._bequest.read().for_elsewhere().encode() if self._host else b"",
+                began_at=self.began_at,
+                replica=self.degrading.replica(self.world.rank, self.world.size) if self.degrading else (),
             )
         )
 
@@ -190,10 +202,14 @@ class Member:
     def learn_twins(self) -> None:
         """Where all ranks are twins no fence is needed: a laggard copies the newer state."""
         if self.fenced is None:
-            keys = self.world.store.multi_get([self._twin_path(rank) for rank in range(self.world.size)])
+            ranks = self.world.present
+            keys = self.world.store.multi_get([self._twin_path(rank) for rank in ranks])
             self.fenced = len(set(keys)) > 1 or self.own_state.exists
             self._somebody_is_alone = any(count == 1 for count in Counter(keys).values())
-            lower_twins = keys[: self.world.rank].count(keys[self.world.rank])
+            if not self._somebody_is_alone:
+                self.saving.nobody_is_alone()
+            place = ranks.index(self.world.rank)
+            lower_twins = keys[:place].count(keys[place])
             self._likely_donor = lower_twins < _LIKELY_DONORS
 
     def _holdings_to_tell(self) -> tuple[int, ...]:
@@ -223,6 +239,7 @@ class Member:
         self.show(Place.RECOVERING)
         while True:
             self.generation = self.control.notice()
+            self.saving.neighbour.break_off()
             self.phase("stop")
             self.control.send(
                 messages.PositionReport(
@@ -233,6 +250,9 @@ class Member:
                     twin_key=self._twin_key,
                     holdings=self._holdings_to_tell(),
                     kept=self.copies.kept,
+                    saved=self.saving.steps(),
+                    durable=self.checkpoints.steps(),
+                    keeps=self.saving.neighbour.keeps(),
                 )
             )
             if self.control.leaving or self.control.taking:
@@ -286,6 +306,9 @@ class Member:
                 twin_key=self._twin_key,
                 timings=self.ledger.timings(),
                 holdings=tuple(self._holdings.values()),
+                saved=self.saving.steps(),
+                durable=self.checkpoints.steps(),
+                keeps=self.saving.neighbour.keeps(),
             )
         )
         plan = self.control.await_plan(self.generation)
@@ -309,36 +332,74 @@ class Member:
     def _try_to_carry_out(self, plan: messages.Resume) -> str | None:
         if plan.leave:
             return self._try_to_hand_over(plan)
+        if plan.rung == Rung.RESTART.value:
+            return self._save_and_wait(plan)
         if self.control.at_boundary:
             self.world.connections.break_all()  # nobody uses them any more; gloo takes longer to end whole ones
         timings: dict[str, float] = {}
         try:
-            if plan.rewind and self.world.rank not in plan.donors:
-                self._go_back(plan.step)
+            self._go_back_if_wanted(plan)
             with _timed(timings, "regroup"):
                 self.phase("regroup")
                 self.world.store.move(plan.store)
-                self.world.regroup(self.generation)
+                self.world.regroup(self.generation, plan.absent)
                 self.engines.reset()
+                self._go_without(plan.absent)
                 self._show_twin_key()  # the store may be a new one
                 self.learn_twins()
+                self.saving.connect(self)
             with _timed(timings, "transfer"):
                 self.phase("transfer")
                 received = self._transfer(plan)
         except (RuntimeError, OSError, UnderstudyError, StepAbandoned) as error:
             return f"{type(error).__name__}: {error}"
         self._outgoing = None
+        self.saving.resumed(self)
+        self.checkpoints.new_generation(self)
         self.phase("resume")
         if self.abandoned:
             return "a new generation was opened"
         self.control.send(messages.Resumed(generation=self.generation, timings=timings, transfer=self._told(received)))
         return None
 
-    def _go_back(self, step: int) -> None:
-        self.holds, self._outgoing = None, None
-        self.engines.forget_iteration()
-        self.copies.go_back(self.protected, step)
-        self.holds = StepNumber(step)
+    def _go_back_if_wanted(self, plan: messages.Resume) -> None:
+        """Whoever receives nothing has the state, or a copy of it: one that all twins agreed on, or a saved one."""
+        from_memory = plan.rung == Rung.PEER_MEMORY.value and self.holds != plan.step
+        if self.world.rank not in plan.donors and (plan.rewind or from_memory):
+            self.holds, self._outgoing = None, None
+            self.engines.forget_iteration()
+            if plan.rewind:
+                self.copies.go_back(self.protected, plan.step)
+                self.holds = StepNumber(plan.step)
+            else:
+                self.phase("bring back")
+                self.saving.bring_back(self, plan.step)
+        elif plan.rung == Rung.CHECKPOINT.value:
+            self._outgoing = None
+            self.phase("load")
+            self.engines.forget_iteration()
+            self.checkpoints.load(self, plan.step)
+        self.saving.forget_after(self, plan.step)
+
+    def _go_without(self, absent: tuple[int, ...]) -> None:
+        """Ranks that may be degraded have a share each, by the same number."""
+        self.fences.absent = absent
+        if self.degrading is not None:
+            self.degrading.go_without(absent)
+
+    def _save_and_wait(self, plan: messages.Resume) -> str:
+        """All processes begin anew. What we hold is saved for whoever has this rank next."""
+        try:
+            if self.holds == plan.step:
+                self.phase("save")
+                self.engines.forget_iteration()
+                self.saving.save_now(self)
+        except (RuntimeError, OSError, UnderstudyError) as error:
+            return f"{type(error).__name__}: {error}"
+        self.control.send(messages.Resumed(generation=self.generation, timings={}))
+        while not self.await_abandonment():
+            pass
+        return "a new generation was opened"
 
     def _try_to_hand_over(self, plan: messages.Resume) -> str | None:
         """Somebody else has this rank now, and takes our state. Then there is nothing left to do but to be ended."""
@@ -356,12 +417,14 @@ class Member:
         self._mail.begin()
         for receiver, donors in plan.donors.items():
             if receiver == self.world.rank:
-                wanted = frozenset(self._holdings.values())
+                wanted = None if receiver in plan.from_copies else frozenset(self._holdings.values())
                 from_leaver = receiver in donors
                 mail = self._across_bridge() if from_leaver else self._mail
                 received = Taking(mail, self.protected, donors, wanted, self._host).run(self._tear)
                 self.holds = StepNumber(plan.step)
                 self.ledger.inherited(self.protected, self.generation, plan.step - 1)
+            elif self.world.rank in donors and receiver in plan.from_copies:
+                Outgoing(self.saving.neighbour.read(receiver, plan.step)).give_to(self._mail, receiver)
             elif self.world.rank in donors:
                 self._give(plan.step).give_to(self._mail, receiver)
         return received
@@ -384,33 +447,7 @@ class Member:
         numbers = {path: self._holdings.get(unit, 0) for path, unit in self.protected.units().items()}
         return Outgoing(self.protected, numbers, self._host)
 
-    # -- end ---------------------------------------------------------------------------------------------------------
-
-    def finish(self) -> None:
-        """All steps are done here; leave only when they are done everywhere, for somebody may need our state."""
-        self._await_release(when_abandoned=self.recover)
-
-    def finish_early(self) -> None:
-        """At the end of a process that left the loop before the last step. It cannot take part in a step any more."""
-        self._await_release(when_abandoned=self._end_process)
-
-    def _end_process(self) -> None:
-        print(
-            f"understudy: rank {self.world.rank} left its loop over job.steps() before the last step, and the others "
-            "still need it; its process ends",
-            file=sys.stderr,
-            flush=True,
-        )
-        os._exit(1)
-
-    def _await_release(self, when_abandoned: Callable[[], None]) -> None:
-        while not self.control.released and not self.failed:
-            self.control.no_more_steps()
-            if self.abandoned:
-                when_abandoned()
-            self.show(Place.FINISHED)
-            self.control.send(messages.Finished(generation=self.generation))
-            self.control.await_release(self.generation, timeout=1.0)
+    # -- telling -----------------------------------------------------------------------------------------------------
 
     def note(self, text: str) -> None:
         self.control.send(messages.Note(text=text))

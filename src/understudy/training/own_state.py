@@ -41,20 +41,36 @@ class OwnState:
         self._streams = streams.capture() if self._tracked else {}
         self._keep(step)
 
+    def go_back(self) -> None:
+        """The next step has been begun before: begin it with what was kept then."""
+        self._inherits, self._began = True, -1
+
     def arrive(self, step: int) -> None:
         """At the fence. If `step` is committed without us, our replacement begins the next one with this."""
         if self.exists:
             self._keep(step + 1)
 
     def _keep(self, step: int) -> None:
+        self._keepsakes.keep(step, self.pack())
+
+    def pack(self) -> bytes:
+        """As it is now. Empty when there is none."""
+        if not self.exists:
+            return b""
         drawn = streams.capture() if self._tracked else None
         position = self.loader.state_dict() if self.loader else None
-        self._keepsakes.keep(step, pack([drawn, position], "the loader's state"))
+        return pack([drawn, position], "the loader's state")
 
     def _inherit(self, step: int) -> None:
         content = self._keepsakes.find(step)
         if content is None:
             raise TransferError(f"nobody kept the random streams or the loader's position of step {step}")
+        self.unpack(content)
+
+    def unpack(self, content: bytes) -> None:
+        """Go on from what was packed, here or by another process."""
+        if not self.exists or not content:
+            return
         drawn, position = unpack(content)
         if self._tracked:
             streams.restore(drawn)

@@ -1,15 +1,14 @@
 """Writes this member's part of the ledger: one line per step that it committed or inherited."""
 
 import time
-from array import array
 from pathlib import Path
 
 from understudy.foundation.ids import Generation
-from understudy.ledger.records import StepRecord
+from understudy.ledger.records import Sharing, StepRecord
 from understudy.ledger.writing import JsonLines
-from understudy.state.digests import digest_rng, digest_text
+from understudy.state.digests import digest_rng
 from understudy.state.manifest import Protected
-from understudy.training.data import StepData
+from understudy.training.data import StepData, digest_of_samples
 
 
 class StepLedger:
@@ -22,6 +21,7 @@ class StepLedger:
         self._timings: dict[str, float] = {}
         self._data: StepData | None = None
         self._share = (rank, world_size)
+        self._held_back: StepRecord | None = None
 
     def use(self, data: StepData | None, share: tuple[int, int]) -> None:
         """`share`: which part of each batch this rank works on."""
@@ -33,40 +33,67 @@ class StepLedger:
     def timings(self) -> dict[str, float]:
         return self._timings
 
-    def committed(self, protected: Protected, generation: Generation, step: int, attempt: int) -> None:
+    def committed(
+        self,
+        protected: Protected,
+        generation: Generation,
+        step: int,
+        attempt: int,
+        sharing: Sharing | None = None,
+        until_saved: bool = False,
+    ) -> None:
+        """`sharing`: what this rank worked on besides its own batch, while others were absent. `until_saved`: the step
+        counts only once its state is saved; then `saved` is called."""
         rng = digest_rng() if self._wants_digest(step) else None
-        self._write(protected, generation, step, attempt, rng, inherited=False)
+        record = self._record(protected, generation, step, attempt, rng, sharing=sharing)
+        if until_saved:
+            self._held_back = record
+        else:
+            self._lines.append(record)
+
+    def saved(self) -> None:
+        if self._held_back is not None:
+            self._lines.append(self._held_back)
+        self._held_back = None
+
+    def forget_after(self, step: int) -> None:
+        """Everybody has gone back to the state before `step`."""
+        if self._held_back is not None and self._held_back.step >= step:
+            self._held_back = None
 
     def inherited(self, protected: Protected, generation: Generation, step: int) -> None:
         """State that was received is on record too; the random state of that step was the dead member's."""
         if step >= 0:
-            self._write(protected, generation, step, 0, None, inherited=True)
+            self._lines.append(self._record(protected, generation, step, 0, None, inherited=True))
 
     def _wants_digest(self, step: int) -> bool:
         return self._digest_every > 0 and (step + 1) % self._digest_every == 0
 
-    def _write(
-        self, protected: Protected, generation: Generation, step: int, attempt: int, rng: str | None, inherited: bool
-    ) -> None:
+    def _record(
+        self,
+        protected: Protected,
+        generation: Generation,
+        step: int,
+        attempt: int,
+        rng: str | None,
+        inherited: bool = False,
+        sharing: Sharing | None = None,
+    ) -> StepRecord:
         digest = self._wants_digest(step)
-        self._lines.append(
-            StepRecord(
-                step=step,
-                rank=self._rank,
-                member=self._member,
-                generation=generation,
-                at=time.monotonic(),
-                attempt=attempt,
-                batch=self._batch(step),
-                parameters=protected.digest_parameters() if digest else None,
-                optimizer=protected.digest_optimizer() if digest else None,
-                rng=rng,
-                inherited=inherited,
-            )
+        return StepRecord(
+            step=step,
+            rank=self._rank,
+            member=self._member,
+            generation=generation,
+            at=time.monotonic(),
+            attempt=attempt,
+            batch=self._batch(step),
+            parameters=protected.digest_parameters() if digest else None,
+            optimizer=protected.digest_optimizer() if digest else None,
+            rng=rng,
+            inherited=inherited,
+            sharing=sharing,
         )
 
     def _batch(self, step: int) -> str | None:
-        if self._data is None:
-            return None
-        ids = self._data.sample_ids(step, *self._share)
-        return digest_text(array("q", ids).tobytes())[:16] if ids else None
+        return None if self._data is None else digest_of_samples(self._data, step, *self._share)

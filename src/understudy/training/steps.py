@@ -17,6 +17,7 @@ import torch
 from understudy.detection.progress import Place
 from understudy.errors import StepAbandoned
 from understudy.foundation.ids import StepNumber
+from understudy.ledger.records import Sharing
 from understudy.protocol.commit import Action, action_for
 from understudy.protocol.positions import Position
 from understudy.training.member import Member
@@ -31,11 +32,14 @@ class Step:
         self.attempt = attempt
         self.committed = False
         self.rehearsing = False
+        self.partial = False  # the body has run on a part of the step; the next one is yet to come
         self.entered = False
+        self.fetched = False
         self._prepare, self._fetch = prepare, fetch
 
     def batch(self) -> Any:
         """This rank's batch of this step; the same in every attempt."""
+        self.fetched = True
         return self._fetch(self.number)
 
     def __enter__(self) -> "Step":
@@ -64,11 +68,13 @@ class RehearsalStep(Step):
         if error is not None:
             self._member.report_script_error(error, None)
         else:
+            self._member.habits.finish(self.fetched)
             self._member.engines.settle()
             self._member.buffers.learn()
         return None
 
     def __enter__(self) -> "Step":
+        self._member.habits.watch()
         self._member.buffers.remember()
         return super().__enter__()
 
@@ -94,6 +100,8 @@ class ProtectedStep(Step):
 
     def __enter__(self) -> "Step":
         self._member.show(Place.IN_STEP)
+        if not self._member.established:
+            self._member.habits.watch()
         self._began = time.monotonic()
         self._member.engines.waits.begin()
         self._member.buffers.remember()
@@ -107,10 +115,11 @@ class ProtectedStep(Step):
         """The fence: called right before state changes."""
         if self._passed:
             return
-        member = self._member
+        member, seconds = self._member, time.monotonic() - self._began
+        member.saving.finish()
         if member.lost_contact():
             raise StepAbandoned(f"step {self.number} is abandoned at its fence")
-        member.show_compute(self.number, time.monotonic() - self._began)
+        member.show_compute(self.number, seconds)
         member.own_state.arrive(self.number)
         if member.fenced:
             try:
@@ -166,6 +175,7 @@ class ProtectedStep(Step):
         self.before_optimizer()  # a body without an optimizer step still commits in step with the others
         self._ended = True
         if not self._member.established or self._member.fenced is None:
+            self._member.habits.finish(self.fetched)
             self._member.establish()
         self._commit()
         if self._plan is not None:
@@ -178,9 +188,14 @@ class ProtectedStep(Step):
         member = self._member
         member.buffers.learn()
         member.holds = StepNumber(self.number + 1)
-        member.ledger.committed(member.protected, member.generation, self.number, self.attempt)
+        member.saving.begin(member, self.attempt, self.shared())
         member.compare_with_twins()
+        member.checkpoints.after_commit(member)
         member.show(Place.BETWEEN_STEPS)
+
+    def shared(self) -> Sharing | None:
+        """What this rank worked on besides its own batch, if ranks are absent."""
+        return None
 
     def _all_applied(self) -> bool:
         """All optimizers have stepped, and nothing else that is protected could still have changed in this body."""

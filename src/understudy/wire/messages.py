@@ -26,12 +26,16 @@ class Parked(Message, frozen=True, kw_only=True):
 
 class Established(Message, frozen=True, kw_only=True):
     """`holdings`: a number for every unit of state that this rank holds; whoever has that number has the same bytes.
+    `replica`: the ranks without which this one cannot compute; empty when the world cannot do without any.
+    `began_at`: the first step of this world; more than 0 when a durable checkpoint was resumed.
     `bequest`: for whoever will replace this rank on another host; nobody between reads it."""
 
     generation: int
     twin_key: str
     holdings: tuple[int, ...]
     bequest: bytes = b""
+    replica: tuple[int, ...] = ()
+    began_at: int = 0
 
 
 class AtStep(Message, frozen=True, kw_only=True):
@@ -51,7 +55,8 @@ class StateDigest(Message, frozen=True, kw_only=True):
 
 class PositionReport(Message, frozen=True, kw_only=True):
     """`holdings` are told again only where some rank has no twin. `kept`: the state on which all twins agreed, and of
-    which this member has a copy."""
+    which this member has a copy. `saved`, `durable`: states that it can bring back from peer memory and from disk.
+    `keeps`: copies of other ranks' states in memory of this host, as rank and step."""
 
     generation: int
     holds: int | None
@@ -60,15 +65,22 @@ class PositionReport(Message, frozen=True, kw_only=True):
     twin_key: str | None
     holdings: tuple[int, ...] = ()
     kept: int | None = None
+    saved: tuple[int, ...] = ()
+    durable: tuple[int, ...] = ()
+    keeps: tuple[tuple[int, int], ...] = ()
 
 
 class Prepared(Message, frozen=True, kw_only=True):
-    """`timings`: seconds per phase (warm, setup, rehearsal). `twin_key`: that of the rank's former holder."""
+    """`timings`: seconds per phase (warm, setup, rehearsal). `twin_key`: that of the rank's former holder. `saved`,
+    `durable`: states of the rank that were found in peer memory and on disk."""
 
     generation: int
     twin_key: str
     timings: dict[str, float]
     holdings: tuple[int, ...] = ()
+    saved: tuple[int, ...] = ()
+    durable: tuple[int, ...] = ()
+    keeps: tuple[tuple[int, int], ...] = ()
 
 
 class Transfer(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,6 +203,9 @@ class Resume(Message, frozen=True, kw_only=True):
     """All reach state `step`; `donors` maps each receiving rank, in turn, to the ranks that hold the same bytes.
     A rank that is its own donor takes the state from whoever held it before; that one is told to `leave`.
     `rewind`: whoever receives nothing goes back to its copy of that state.
+    `rung`: where it comes from for whoever neither holds nor receives it (`protocol.rungs`).
+    `absent`: ranks that the world goes on without, at the same global batch.
+    `from_copies`: receivers whose donor keeps a copy of their state; it does not hold that state itself.
     `store`: host:port of the c10d store; empty: the one in the settings."""
 
     generation: int
@@ -200,6 +215,9 @@ class Resume(Message, frozen=True, kw_only=True):
     store: str = ""
     leave: bool = False
     rewind: bool = False
+    rung: str = "swap"
+    absent: tuple[int, ...] = ()
+    from_copies: tuple[int, ...] = ()
 
 
 class Agreed(Message, frozen=True, kw_only=True):

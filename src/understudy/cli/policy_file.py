@@ -1,0 +1,113 @@
+"""`--policy FILE`: the limits of a job and the budget of each rung of the ladder, in one TOML file.
+
+Strict: what is misspelt or of the wrong type is refused by its name. Flags of the command line win over the file, and
+the file over the defaults. `docs/policy.md` explains the keys.
+"""
+
+import argparse
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from understudy.errors import SettingsError
+from understudy.protocol.policy import Policy
+from understudy.protocol.rungs import RungLimits
+
+_DEFAULT = Policy(world_size=1)
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    pass
+
+
+class RungTable(_Table, frozen=True, kw_only=True):
+    """`budget`: times that the rung may be taken; if it is not given, what is usual for the rung."""
+
+    allowed: bool = True
+    budget: Count | None = None
+
+    def limit(self, usual: int | None) -> int | None:
+        if not self.allowed:
+            return 0
+        return usual if self.budget is None else self.budget
+
+
+class PeerMemoryTable(RungTable, frozen=True, kw_only=True):
+    every: Count = _DEFAULT.peer_memory
+
+
+class LadderTable(_Table, frozen=True, kw_only=True):
+    swap: RungTable = RungTable()
+    degrade: RungTable = RungTable()
+    peer_memory: PeerMemoryTable = PeerMemoryTable()
+    restart: RungTable = RungTable()
+    checkpoint: RungTable = RungTable()
+    attempts_per_rung: AtLeastOne = _DEFAULT.attempts_per_rung
+    recovery_attempts: AtLeastOne = _DEFAULT.recovery_attempts
+
+
+class LimitsTable(_Table, frozen=True, kw_only=True):
+    """Every key is the flag of the same name."""
+
+    hang_floor: Seconds = _DEFAULT.stall_floor
+    hang_factor: Seconds = _DEFAULT.stall_factor
+    hang_floor_outside: Seconds = 300.0
+    preparation_limit: Seconds = _DEFAULT.preparation_limit
+    forming_limit: Seconds = _DEFAULT.forming_limit
+    host_patience: Seconds = _DEFAULT.host_patience
+    suspicion: Annotated[float, msgspec.Meta(ge=0)] = _DEFAULT.suspicion
+    max_replacements: Count = _DEFAULT.max_replacements
+    max_deaths_per_step: AtLeastOne = _DEFAULT.max_deaths_per_step
+    min_healthy: Count = _DEFAULT.min_healthy
+
+
+class PolicyFile(_Table, frozen=True, kw_only=True):
+    """Without a file: the defaults."""
+
+    ladder: LadderTable = LadderTable()
+    limits: LimitsTable = LimitsTable()
+
+    def rungs(self) -> RungLimits:
+        usual, ladder = RungLimits(), self.ladder
+        return RungLimits(
+            swap=ladder.swap.limit(usual.swap),
+            degrade=ladder.degrade.limit(usual.degrade),
+            peer_memory=ladder.peer_memory.limit(usual.peer_memory),
+            restart=ladder.restart.limit(usual.restart),
+            checkpoint=ladder.checkpoint.limit(usual.checkpoint),
+        )
+
+    def beneath(self, args: argparse.Namespace) -> argparse.Namespace:
+        """The arguments, with what the file says where no flag was given."""
+        told: dict[str, Any] = {**msgspec.structs.asdict(self.limits), "peer_memory": self.ladder.peer_memory.every}
+        given = vars(args)
+        return argparse.Namespace(**{**given, **{key: told[key] for key in told if given[key] is None}})
+
+
+def read_policy_file(path: Path) -> PolicyFile:
+    """Raises `SettingsError`, which names the file and the key."""
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), PolicyFile)
+    except OSError as error:
+        raise SettingsError(f"--policy {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--policy {path}: {error}") from None
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"--policy {path}: {_by_name(str(error))}") from None
+
+
+def _by_name(complaint: str) -> str:
+    """msgspec's words, with the key first."""
+    what, _, where = complaint.partition(" - at `$")
+    key = where.rstrip("`").lstrip(".")
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", what)
+    if unknown is not None:
+        return f"{f'{key}.' if key else ''}{unknown[1]}: there is no such key"
+    return f"{key}: {what[:1].lower()}{what[1:]}"

@@ -1,0 +1,36 @@
+"""Who keeps copies of whose state: always somebody on another host, so that no host takes a rank and its copies away.
+
+Every rank computes this for itself, from where all ranks are; the coordinator uses it only to say what is covered.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from understudy.foundation.ids import HostId, Rank
+
+
+def keeper_of(rank: Rank, hosts: Mapping[Rank, HostId]) -> Rank | None:
+    """The next rank, after the last one the first again, that is on another host. None: all are on the same."""
+    later = sorted(hosts, key=lambda other: (other < rank, other))
+    return next((other for other in later if hosts[other] != hosts[rank]), None)
+
+
+def pairs_of(rank: Rank, hosts: Mapping[Rank, HostId]) -> tuple[tuple[Rank, Rank], ...]:
+    """Owner and keeper, wherever `rank` is one of them."""
+    pairs = ((owner, keeper_of(owner, hosts)) for owner in sorted(hosts))
+    return tuple((owner, keeper) for owner, keeper in pairs if keeper is not None and rank in (owner, keeper))
+
+
+def cover(alone: Sequence[Rank], hosts: Mapping[Rank, HostId], every: int) -> str:
+    """How ranks that have no twin are covered, and against the loss of what. `every`: steps between two copies."""
+    if not every:
+        return (
+            "nobody else holds the same bytes, and the loss of such a rank stops the job. More replicas would change "
+            "that, or --peer-memory 1"
+        )
+    cost = "no committed step" if every == 1 else f"at most {every - 1} steps"
+    if all(rank in hosts and keeper_of(rank, hosts) is not None for rank in alone):
+        where = "two copies per rank in memory of its own host and two on another host"
+    else:
+        where = "two copies per rank in memory, on its own host only: the loss of the host would stop the job"
+    covered = f"peer memory covers {'it' if len(alone) == 1 else 'them'}: saved every {every} steps"
+    return f"{covered}, {where}; {cost} would run again (--peer-memory)"

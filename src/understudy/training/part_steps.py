@@ -1,0 +1,83 @@
+"""Steps that are done in parts, in a world that goes on without some of its ranks.
+
+    for step in job.steps(...):     yields the same step once for each part (`parts`)
+        with step:                  EarlyPart: unwound after its backward passes; its gradients are kept
+            ...                     LastPart: an ordinary step, on the sum
+
+A part that is cut short by a fault is like any other attempt that is: the step begins again with its first part.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+
+from understudy.errors import PartFinished, StepAbandoned, UsageError
+from understudy.ledger.records import Sharing
+from understudy.training.member import Member
+from understudy.training.parts import Parts
+from understudy.training.steps import ProtectedStep
+
+Seed = Callable[[int, int], None]
+"""Seeds every random stream for (step, share)."""
+
+
+def next_part(member: Member, parts: Parts, number: int, attempt: int, seed: Seed) -> ProtectedStep:
+    kind = LastPart if parts.next.last else EarlyPart
+    return kind(member, parts, number, attempt, seed)
+
+
+class _PartStep(ProtectedStep):
+    def __init__(self, member: Member, parts: Parts, number: int, attempt: int, seed: Seed) -> None:
+        share = parts.next.share
+        super().__init__(member, number, attempt, lambda step: seed(step, share), parts.batch)
+        self._parts = parts
+
+    def __enter__(self) -> "_PartStep":
+        super().__enter__()
+        self._parts.begin()
+        return self
+
+
+class EarlyPart(_PartStep):
+    """Ends with its backward passes (`parts`), and at the latest where the optimizer would change something."""
+
+    def before_optimizer(self) -> None:
+        if self._member.lost_contact():
+            raise StepAbandoned(f"step {self.number} is abandoned in one of its parts")
+        raise PartFinished(f"step {self.number} has more parts")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._parts.end()
+        if error is not None and not isinstance(error, PartFinished):
+            self._parts.start_over()
+            return super().__exit__(kind, error, trace)
+        try:
+            self._parts.advance()
+        except UsageError as wrong:
+            self._member.report_script_error(wrong, self.number)
+            raise
+        self.partial = True
+        self._member.protected.forget_scaling()
+        self._member.buffers.restore()  # statistics follow this rank's own batch, as they do in a whole world
+        return True
+
+
+class LastPart(_PartStep):
+    """An ordinary step, to whose gradients those of the earlier parts are added."""
+
+    def before_optimizer(self) -> None:
+        super().before_optimizer()
+        self._parts.refuse_late_backward()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._parts.end()
+        try:
+            return super().__exit__(kind, error, trace)
+        finally:
+            self._parts.start_over()
+
+    def shared(self) -> Sharing | None:
+        return self._parts.record()

@@ -1,0 +1,79 @@
+"""Nobody has a twin (FSDP2 over all ranks), and a host is lost: copies on another host bring its ranks back."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from understudy.faults.clusters import Cluster, running
+from understudy.faults.namespaces import NamespaceHost, hosts, why_not
+from understudy.faults.proving import Setup, steps_run_again
+from understudy.ledger.comparing import Verdict, compare
+from understudy.ledger.reading import Run
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+]
+STEPS = 30
+MODEL = ("--width", "256")  # so that a copy takes a while
+FAST = Setup(mode="fsdp", ranks=3, spares=0, steps=STEPS, trainee=MODEL)  # the reference need not last
+SETUP = Setup(
+    mode="fsdp",
+    ranks=3,
+    spares=0,
+    steps=STEPS,
+    flags=("--digest-every", "1", "--peer-memory", "1"),
+    trainee=("--pause", "0.05", *MODEL),
+)
+Network = dict[str, NamespaceHost]
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with hosts(("boss", "a", "b", "c", "spare")) as made:
+        yield made
+
+
+def cluster_of(network: Network, folder: Path) -> Cluster:
+    return Cluster(
+        folder=folder,
+        setup=SETUP,
+        hosts=[network[name] for name in "abc"],
+        spare_hosts=[network["spare"]],
+        coordinators=[network["boss"]],
+    )
+
+
+def ends_identical(cluster: Cluster, expected: Run) -> None:
+    """With rank 1 out of the copy that rank 2 keeps, and no committed step twice."""
+    assert cluster.wait(120) == 0, cluster.tails()
+    comparison = compare(expected, cluster.run)
+    assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
+    (recovery,) = cluster.run.recoveries
+    assert [rank for rank, _, _ in recovery.swaps] == [1]
+    reasons = [record.reason for record in cluster.run.decisions]
+    assert any("two on another host" in reason for reason in reasons), reasons
+    assert sum("rank 2 keeps a copy of rank 1's" in reason for reason in reasons) == 1, reasons
+    assert max(steps_run_again(cluster.run), default=0) == 0
+
+
+def test_a_host_without_twins_is_killed(tmp_path: Path, network: Network, reference: Callable[[Setup], Run]) -> None:
+    expected = reference(FAST)
+    with running(cluster_of(network, tmp_path)) as cluster:
+        cluster.wait_until(lambda: cluster.steps_done() >= 5, "step 5")
+        assert network["b"].kill() >= 2
+        cluster.started.pop("b").process.wait(10)
+        ends_identical(cluster, expected)
+
+
+def test_a_host_without_twins_is_cut_off(tmp_path: Path, network: Network, reference: Callable[[Setup], Run]) -> None:
+    """Copies to it and from it are under way, and nobody tells that they will not arrive."""
+    expected = reference(FAST)
+    with running(cluster_of(network, tmp_path)) as cluster:
+        cluster.wait_until(lambda: cluster.steps_done() >= 5, "step 5")
+        network["b"].cut()
+        cluster.wait_until(lambda: len(cluster.recoveries()) == 1, "its rank elsewhere")
+        network["b"].heal()
+        ends_identical(cluster, expected)

@@ -1,0 +1,165 @@
+"""Rungs that are not allowed or used up: the next one is taken, and the reason says why."""
+
+from dataclasses import replace
+
+import msgspec
+from tests.protocol.cluster_play import m
+from tests.protocol.test_job_stories import lost, training
+
+from understudy.foundation.ids import Generation, Rank, StepNumber
+from understudy.protocol import events as ev
+from understudy.protocol.commands import Command, DecisionKind, RecordDecision, ResumeAt, StopJob
+from understudy.protocol.job import JobMachine
+from understudy.protocol.positions import Position
+from understudy.protocol.roster import Standing
+from understudy.protocol.rungs import Rung, RungLimits
+from understudy.protocol.takeover import Facts, facts_of, take_over
+
+
+def world_with(limits: RungLimits, twins: bool = True) -> JobMachine:
+    """Four ranks before step 8; without twins every one is alone with its shard."""
+    machine = training(world_size=4)
+    allow(machine, limits)
+    for rank in range(4):
+        key = "all" if twins else f"shard {rank}"
+        machine.recovery.twin_keys[Rank(rank)] = key
+        machine.recovery.holdings[key] = frozenset({0 if twins else rank})
+    return machine
+
+
+def allow(machine: JobMachine, limits: RungLimits) -> None:
+    policy = replace(machine.policy, rungs=limits)
+    for part in (machine, machine.recovery, machine.pool, machine.migration):
+        part.policy = policy
+
+
+def recover(
+    machine: JobMachine, rank: int, saved: tuple[int, ...] = (), durable: tuple[int, ...] = (), holds: int = 8
+) -> list[Command]:
+    """Lose a rank, let everybody report and, if there is a plan, resume. Returns what was commanded."""
+    commands = list(machine.handle(lost_holder(machine, rank)))
+    commands += report(machine, saved, durable, holds)
+    for command in [command for command in commands if isinstance(command, ResumeAt)]:
+        for member in command.members:
+            commands += machine.handle(ev.MemberResumed(at=13.0, member=member, generation=command.generation))
+    return commands
+
+
+def report(machine: JobMachine, saved: tuple[int, ...], durable: tuple[int, ...], holds: int = 8) -> list[Command]:
+    commands: list[Command] = []
+    copies, files = tuple(map(StepNumber, saved)), tuple(map(StepNumber, durable))
+    for rank, id_ in sorted(machine.roster.holders.items()):
+        member, key = machine.roster.members[id_], machine.recovery.twin_keys[rank]
+        if member.standing is Standing.JOINING:
+            commands += machine.handle(ev.MemberConnected(at=11.0, member=id_))
+            told: ev.Event = ev.MemberPrepared(
+                at=12.0, member=id_, generation=member.assigned_in, twin_key=key, saved=copies, durable=files
+            )
+        else:
+            has = None if member.standing is Standing.PREPARED else StepNumber(holds)
+            told = ev.PositionReported(
+                at=11.0,
+                member=id_,
+                generation=machine.generation,
+                position=Position(holds=has, saved=copies, durable=files),
+                twin_key=key,
+            )
+        commands += machine.handle(told)
+    return commands
+
+
+def lost_holder(machine: JobMachine, rank: int) -> ev.MemberLost:
+    return replace(lost(rank), member=machine.roster.holders[Rank(rank)])
+
+
+def plan_in(commands: list[Command]) -> ResumeAt:
+    (plan,) = [command for command in commands if isinstance(command, ResumeAt)]
+    return plan
+
+
+def stop_in(commands: list[Command]) -> StopJob:
+    (stop,) = [command for command in commands if isinstance(command, StopJob)]
+    return stop
+
+
+def test_words() -> None:
+    limits = RungLimits(swap=0, peer_memory=3, checkpoint=1)
+    assert limits.refusal(Rung.SWAP, 0) == "it is not allowed (policy: swap)"
+    assert limits.refusal(Rung.PEER_MEMORY, 2) is None
+    assert limits.refusal(Rung.PEER_MEMORY, 3) == "all 3 are used up (policy: peer memory budget)"
+    assert limits.refusal(Rung.CHECKPOINT, 1) == "it was taken once (policy: durable checkpoint budget)"
+    assert limits.refusal(Rung.DEGRADE, 1000) is None
+
+
+def test_a_swap_is_counted_once_the_world_has_resumed() -> None:
+    machine = world_with(RungLimits(swap=1))
+    plan = plan_in(recover(machine, 2))
+    assert plan.rung is Rung.SWAP and "swap: rank 2 takes its state" in plan.reason
+    assert machine.ladder.taken == {Rung.SWAP: 1}
+    stop = stop_in(recover(machine, 1, saved=(), durable=()))
+    assert "no swap: it was taken once (policy: swap budget)" in stop.reason
+    assert "no degrade" in stop.reason and "no peer memory: nothing is saved" in stop.reason
+
+
+def test_an_alarm_without_a_loss_is_no_swap() -> None:
+    machine = world_with(RungLimits(swap=0))
+    commands = list(machine.handle(ev.ProgressStalled(at=10.0, evidence="no rank moved")))
+    for member in list(machine.roster.holders.values()):
+        position = Position(holds=StepNumber(8))
+        commands += machine.handle(
+            ev.PositionReported(
+                at=11.0, member=member, generation=machine.generation, position=position, twin_key="all"
+            )
+        )
+    assert plan_in(commands).step == 8 and machine.ladder.taken == {}
+
+
+def test_without_swaps_the_world_is_degraded_where_it_can_be() -> None:
+    machine = world_with(RungLimits(swap=0))
+    machine.recovery.replicas = {Rank(rank): frozenset({Rank(rank)}) for rank in range(4)}
+    commands = recover(machine, 2)
+    (degraded,) = [c for c in commands if isinstance(c, RecordDecision) and c.kind is DecisionKind.DEGRADE]
+    assert "no swap: it is not allowed (policy: swap)" in degraded.reason
+    assert plan_in(commands).absent == (Rank(2),)
+    assert machine.ladder.taken == {Rung.DEGRADE: 1}
+
+
+def test_without_swaps_the_state_comes_from_further_down() -> None:
+    machine = world_with(RungLimits(swap=0))
+    plan = plan_in(recover(machine, 2, saved=(7, 8)))
+    assert (plan.rung, plan.step, plan.donors) == (Rung.PEER_MEMORY, 8, ())
+    assert "no swap: it is not allowed (policy: swap); no degrade: " in plan.reason
+
+
+def test_peer_memory_is_used_up_and_the_checkpoint_is_next() -> None:
+    machine = world_with(RungLimits(peer_memory=1, checkpoint=1), twins=False)
+    assert plan_in(recover(machine, 2, saved=(7, 8), durable=(4,))).rung is Rung.PEER_MEMORY
+    plan = plan_in(recover(machine, 1, saved=(7, 8), durable=(4,)))
+    assert (plan.rung, plan.step) == (Rung.CHECKPOINT, 4)
+    assert "no peer memory: it was taken once (policy: peer memory budget)" in plan.reason
+    assert "no restart from memory" in plan.reason
+    stop = stop_in(recover(machine, 0, saved=(7, 8), durable=(4,)))
+    assert "no durable checkpoint: it was taken once (policy: durable checkpoint budget)" in stop.reason
+
+
+def test_counts_outlive_the_coordinator() -> None:
+    machine = world_with(RungLimits(peer_memory=1), twins=False)
+    recover(machine, 2, saved=(7, 8))
+    machine.handle(lost_holder(machine, 1))
+    facts = facts_of(machine, 14.0)
+    assert msgspec.json.decode(msgspec.json.encode(facts), type=Facts) == facts
+    successor, _ = take_over(machine.policy, facts, at=1.0)
+    assert successor.ladder == machine.ladder
+    assert successor.ladder.taken == {Rung.PEER_MEMORY: 1} and successor.ladder.under_way == {Rung.SWAP}
+
+
+def test_a_recovery_that_is_interrupted_counts_once() -> None:
+    machine = world_with(RungLimits(swap=1))
+    machine.handle(lost(2))
+    report(machine, (), ())
+    machine.handle(ev.RecoveryFailed(at=13.0, member=m(0), generation=Generation(2), why="the network"))
+    assert machine.generation == 3 and machine.ladder.taken == {}
+    plan = plan_in(report(machine, (), ()))
+    for member in plan.members:
+        machine.handle(ev.MemberResumed(at=14.0, member=member, generation=Generation(3)))
+    assert machine.ladder.taken == {Rung.SWAP: 1} and not machine.ladder.under_way
