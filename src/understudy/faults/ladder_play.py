@@ -85,7 +85,9 @@ def play(path: Path, folder: Path) -> str:
     """Returns the reason that was given for the rung. NotProven when anything is not as expected."""
     scenario = load_scenario(path)
     folder.mkdir(parents=True)
-    reference = require_success(perform(folder / "reference", _setup(scenario, folder, whole=True), timeout=_LIMIT)).run
+    whole = _setup(scenario, folder, whole=True)
+    compared = scenario.expect.ledger != "stopped"
+    reference = require_success(perform(folder / "reference", whole, timeout=_LIMIT)).run if compared else None
     faults = [
         Fault(name=f"{n}-{blow.kind}-rank{blow.rank}", **msgspec.structs.asdict(blow))
         for n, blow in enumerate(scenario.faults)
@@ -94,7 +96,8 @@ def play(path: Path, folder: Path) -> str:
     require_fired(outcome, faults)
     if outcome.exit_code != scenario.expect.exit_code:
         raise NotProven(f"{path.stem} ended with {outcome.exit_code}:\n{outcome.output[-3000:]}")
-    _check_ledger(path.stem, scenario, reference, outcome)
+    if reference is not None:
+        _check_ledger(path.stem, scenario, reference, outcome)
     return _check_words(path.stem, scenario, outcome)
 
 
@@ -211,8 +214,6 @@ def _check_ledger(name: str, scenario: Scenario, reference: Run, outcome: Outcom
             for rank in range(scenario.ranks):
                 if last[rank].parameters != reference.steps[scenario.steps - 1, rank].parameters:
                     raise NotProven(f"{name}: rank {rank} ends with other parameters")
-        case "stopped":
-            pass
         case other:
             raise NotProven(f"{name}: nobody knows how to check for {other!r}")
     again = max(steps_run_again(outcome.run), default=0)
