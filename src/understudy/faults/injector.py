@@ -169,12 +169,14 @@ class Injector:
             "kind": fault.kind,
         }
         path = self._proofs / f"{fault.name}.{turn}.json"
+        written = path.with_suffix(f".{os.getpid()}")
+        written.write_text(json.dumps(proof))
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            os.link(written, path)  # whole from the first moment, for somebody may be reading already
         except FileExistsError:
             return False
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(proof, file)
+        finally:
+            written.unlink()
         return True
 
 
