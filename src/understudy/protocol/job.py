@@ -42,7 +42,6 @@ from understudy.protocol.ladder import (
     begin_anew,
     begin_restart_if_stuck,
     go_on_without_the_vacant,
-    is_saving,
     make_whole_if_possible,
     refusals,
     why_not_degraded,
@@ -261,7 +260,7 @@ class JobMachine:
         if not self.released and self.stage in (Stage.STOPPING, Stage.FORMING):
             reason = f"rank {rank} ended its script while the world was being formed again"
             return self.stop(at, Outcome.FAILED, reason, exit_code_for(cause))
-        if len(self.left) == self.policy.world_size - len(self.recovery.absent):
+        if len(self.left) == self.recovery.present_count:
             return self.stop(at, Outcome.SUCCEEDED, "every rank ended its script", 0)
         return []
 
@@ -391,7 +390,7 @@ class JobMachine:
             return []
         if member.leaving and self.successor_of(member) not in self.recovery.awaited:
             return []  # its successor has everything
-        if is_saving(self):  # what it held is lost with it; its twins or its copies may do
+        if self.recovery.is_saving:  # what it held is lost with it; its twins or its copies may do
             return self._on_resumed(
                 ev.MemberResumed(at=event.at, member=member.id, generation=event.generation), member
             )
@@ -449,11 +448,10 @@ class JobMachine:
         if event.generation != self.generation or self.stage is Stage.STOPPING:
             return []
         self.finished.add(member.id)
-        present = self.recovery.present()
-        if len(self.finished) < len(present) or self.recovery.killed:
+        if len(self.finished) < self.recovery.present_count or self.recovery.killed:
             return []  # somebody is being ended: its rank has to be manned once more
         self.released = True
-        members = tuple(member.id for member in present)
+        members = tuple(member.id for member in self.recovery.present())
         over = "the others are at the end of their steps"
         benched = [m for m in self.roster.seated() if m.rank in self.recovery.absent]
         return [

@@ -15,7 +15,6 @@ from understudy.foundation.ids import Rank
 from understudy.protocol.commands import Command, DecisionKind, KillMember, RecordDecision, ResumeAt
 from understudy.protocol.donors import named
 from understudy.protocol.rungs import Rung
-from understudy.protocol.stages import Stage
 
 if TYPE_CHECKING:
     from understudy.protocol.job import JobMachine
@@ -85,7 +84,7 @@ def go_on_without(machine: "JobMachine", at: float, no_swap: str) -> RecordDecis
     dropped = frozenset().union(*(recovery.replicas[rank] for rank in vacant))
     recovery.absent |= dropped
     machine.ladder.under_way.add(Rung.DEGRADE)
-    left = f"{machine.policy.world_size - len(recovery.absent)} of {machine.policy.world_size} ranks"
+    left = f"{recovery.present_count} of {machine.policy.world_size} ranks"
     reason = (
         f"{Rung.DEGRADE.value}: no swap: {no_swap}; the world goes on with {left} at the same global batch, without "
         f"{named(sorted(recovery.absent))}. Not bit-identical from now on; they come back when there are spares"
@@ -176,8 +175,3 @@ def begin_anew(machine: "JobMachine", at: float) -> list[Command]:
     recovery.absent = frozenset()
     recovery.restart, recovery.cold = False, True
     return [*kills, *machine.after(at, recovery.open(at, machine.pool, reason, DecisionKind.RESTART))]
-
-
-def is_saving(machine: "JobMachine") -> bool:
-    recovery = machine.recovery
-    return recovery.stage is Stage.FORMING and recovery.plan is not None and recovery.plan.rung is Rung.RESTART

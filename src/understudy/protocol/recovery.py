@@ -175,6 +175,11 @@ class Recovery:
         taken = self.roster.holders.keys() | self.absent
         return [Rank(r) for r in range(self.policy.world_size) if Rank(r) not in taken]
 
+    @property
+    def present_count(self) -> int:
+        """How many ranks the world consists of now; without looking at each."""
+        return self.policy.world_size - len(self.absent)
+
     def present(self) -> list[Member]:
         """Members with a rank that the world does not go on without, by rank."""
         return [member for member in self.roster.seated() if member.rank not in self.absent]
@@ -407,10 +412,14 @@ class Recovery:
         return [self.record(), resumed, *over]  # whoever takes over from us must know that nothing is under way
 
     @property
+    def is_saving(self) -> bool:
+        """Everybody saves what it holds, because all processes are to begin anew."""
+        return self.stage is Stage.FORMING and self.plan is not None and self.plan.rung is Rung.RESTART
+
+    @property
     def everything_is_saved(self) -> bool:
-        """Everybody has saved what it held, and waits to be ended."""
-        saving = self.stage is Stage.FORMING and self.plan is not None and self.plan.rung is Rung.RESTART
-        return saving and not self.awaited
+        """... and waits to be ended."""
+        return self.is_saving and not self.awaited
 
     # -- time -------------------------------------------------------------------------------------------------------
 

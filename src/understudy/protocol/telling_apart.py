@@ -19,12 +19,12 @@ def on_digest(machine: "JobMachine", event: ev.DigestTold, member: Member) -> li
     current = event.generation == machine.generation and machine.stage is Stage.TRAINING and not machine.released
     if not current or member.rank is None or machine.roster.holders.get(member.rank) != member.id:
         return []
-    present = machine.recovery.present()
-    finding = machine.agreement.take(member.rank, event.step, event.digest, len(present), machine.recovery.twin_keys)
+    recovery = machine.recovery
+    finding = machine.agreement.take(member.rank, event.step, event.digest, recovery.present_count, recovery.twin_keys)
     if finding is None:
         return []
     if finding.agreed:
-        everybody = tuple(holder.id for holder in present)
+        everybody = tuple(holder.id for holder in recovery.present())
         return [KeepAgreed(generation=machine.generation, members=everybody, step=finding.step)]
     return _on_disagreement(machine, event.at, finding)
 
