@@ -15,6 +15,8 @@ _NO_BYTES = memoryview(b"")
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """The bytes of a (local) tensor without copying them, where it is contiguous and on the CPU."""
+    if tensor.dtype is torch.uint8 and tensor.dim() == 1 and tensor.is_cpu and tensor.is_contiguous():
+        return memoryview(tensor.numpy().data)  # a chunk of a transfer, of which there are many
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else _NO_BYTES
 

@@ -11,7 +11,7 @@ from understudy.state.digests import digest_one
 from understudy.state.lanes import send_in_bunches
 from understudy.state.mail import Mail
 from understudy.state.manifest import Inventory, Protected
-from understudy.state.parcels import SMALL, Parcel, Part, chunks_of
+from understudy.state.parcels import SMALL, FlatViews, Parcel, Part, chunks_of
 from understudy.state.same_host import Landmark
 
 
@@ -44,6 +44,7 @@ class Outgoing:
         self.landmark = Landmark()
         self._units, self._host = units or {}, host
         self._digests: dict[Part, bytes] = {}
+        self._flat = FlatViews(self.inventory.tensors)
 
     def take_digests(self) -> None:
         for path, tensor in self.inventory.tensors.items():
@@ -60,7 +61,7 @@ class Outgoing:
 
     def bytes_of(self, parcel: Parcel) -> torch.Tensor:
         """Without a copy where the parcel is one part of a tensor in plain memory."""
-        parts = [slice_of(self.inventory.tensors[part.path], part) for part in parcel]
+        parts = [self._flat.slice_of(part) for part in parcel]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def give_to(self, mail: Mail, receiver: int) -> None:
@@ -83,10 +84,6 @@ class Outgoing:
         digests = bytearray().join(self.digest(parcel) for parcel in (*given, *vouched))
         if digests:
             mail.post(torch.frombuffer(digests, dtype=torch.uint8), receiver)
-
-
-def slice_of(tensor: torch.Tensor, part: Part) -> torch.Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8)[part.start : part.start + part.length].cpu()
 
 
 def _parcel(parts: list[tuple[str, int, int]]) -> Parcel:

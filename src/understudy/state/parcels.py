@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
+
 CHUNK = 2 * 1024 * 1024
 """So small that it is still in the processor's cache when its digest is taken, right after it came."""
 SMALL = 64 * 1024
@@ -22,6 +24,23 @@ Parcel = tuple[Part, ...]
 
 def chunks_of(path: str, size: int) -> list[Part]:
     return [Part(path, start, min(CHUNK, size - start)) for start in range(0, size, CHUNK)]
+
+
+class FlatViews:
+    """Tensors as rows of bytes. The view of the last one is kept, for its next chunk: only one, because it is a copy
+    where the tensor is not contiguous. May be used by several threads."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._tensors = tensors
+        self._last: tuple[str, torch.Tensor] = ("", torch.empty(0))
+
+    def slice_of(self, part: Part) -> torch.Tensor:
+        path, view = self._last
+        if path != part.path:
+            view = self._tensors[part.path].contiguous().reshape(-1).view(torch.uint8)
+            self._last = part.path, view
+        piece = view[part.start : part.start + part.length]
+        return piece if piece.is_cpu else piece.cpu()
 
 
 def size_of(parcel: Parcel) -> int:

@@ -23,11 +23,11 @@ import torch
 from understudy.errors import TransferError
 from understudy.state.contents import Contents, Line, landing_place, write_back
 from understudy.state.digests import digest_one, digest_text
-from understudy.state.giving import Content, Damaged, Request, slice_of
+from understudy.state.giving import Content, Damaged, Request
 from understudy.state.lanes import Lane
 from understudy.state.mail import Mail
 from understudy.state.manifest import PARAMETERS, Inventory, Protected
-from understudy.state.parcels import Order, Parcel, make_parcels, place_orders, size_of
+from understudy.state.parcels import FlatViews, Order, Parcel, make_parcels, place_orders, size_of
 from understudy.state.same_host import Reader
 
 _DIGEST = 16  # bytes
@@ -93,6 +93,7 @@ class Taking:
         self._wanted, self._host, self._read_memory = wanted, host, read_memory
         self._own = protected.inventory().tensors
         self._tensors: dict[str, torch.Tensor] = {}
+        self._flat = FlatViews(self._tensors)
         self._holders: dict[str, tuple[int, ...]] = {}
         self._addresses: dict[tuple[int, str], int] = {}
         self._readers: dict[int, Reader] = {}
@@ -200,7 +201,7 @@ class Taking:
 
         def read(arrival: _Arrival) -> bytes:
             (part,) = arrival.parcel
-            into = slice_of(self._tensors[part.path], part)
+            into = self._flat.slice_of(part)
             self._readers[arrival.donor].read(self._addresses[arrival.donor, part.path] + part.start, into)
             return digest_one(into)
 
@@ -212,7 +213,7 @@ class Taking:
         """Where a parcel lands: in its own storage if it is part of one tensor."""
         parcel = arrival.parcel
         if len(parcel) == 1:
-            return slice_of(self._tensors[parcel[0].path], parcel[0])
+            return self._flat.slice_of(parcel[0])
         return torch.empty(size_of(parcel), dtype=torch.uint8)
 
     def _unpack(self, parcel: Parcel, buffer: torch.Tensor) -> None:
@@ -220,7 +221,7 @@ class Taking:
             return
         place = 0
         for part in parcel:
-            slice_of(self._tensors[part.path], part).copy_(buffer[place : place + part.length])
+            self._flat.slice_of(part).copy_(buffer[place : place + part.length])
             place += part.length
 
     def _hear_digests(self, orders: dict[int, Order], arrivals: list[_Arrival]) -> None:
