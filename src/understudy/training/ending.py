@@ -1,20 +1,36 @@
 """How a member leaves: only when all ranks are done, for somebody may need its state until then."""
 
+import atexit
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from understudy.detection.progress import Place
+from understudy.groups.stillness import Stillness
 from understudy.wire import messages
 
 if TYPE_CHECKING:
     from understudy.training.member import Member
 
 
+_REST_LIMIT = 1.0  # seconds
+
+
 def finish(member: "Member") -> None:
     """All steps are done here."""
     _await_release(member, when_abandoned=member.recover)
+    atexit.register(come_to_rest)
+
+
+def come_to_rest() -> None:
+    """Wait until the engine's threads do. One of them may still have to drop a tensor of the last collective, for which
+    it needs Python's lock; whoever asks for that while Python shuts down is ended, and in a thread of C++ that is
+    SIGABRT for the whole process."""
+    stillness, deadline = Stillness(), time.monotonic() + _REST_LIMIT
+    while not stillness.reached() and time.monotonic() < deadline:
+        time.sleep(0.001)
 
 
 def finish_early(member: "Member") -> None:
