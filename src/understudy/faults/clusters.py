@@ -72,6 +72,10 @@ class Cluster:
     token: str = field(default_factory=lambda: secrets.token_hex(16))
 
     @property
+    def ranks_per_host(self) -> int:
+        return self.setup.ranks // len(self.hosts)
+
+    @property
     def run_dir(self) -> Path:
         return self.folder / "run"
 
@@ -95,7 +99,7 @@ class Cluster:
         command = [
             *(sys.executable, "-m", "understudy", "run", "--plain", "--run-dir", str(self.run_dir)),
             *("--coordinator", self.addresses, "--nnodes", str(len(self.hosts)), "--host-name", host.name),
-            *("--nproc-per-node", str(self.setup.ranks // len(self.hosts)), "--local-addr", host.address),
+            *("--nproc-per-node", str(self.ranks_per_host), "--local-addr", host.address),
             *("--token-file", str(self._token_file()), *self._certs(host), "--spares", str(self.setup.spares)),
             *(("--spare-host",) if spare else ("--node-rank", str(number))),
             *(*self.setup.flags, *self.flags, *TRAINEE, "--mode", self.setup.mode),

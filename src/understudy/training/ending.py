@@ -14,7 +14,6 @@ from understudy.wire import messages
 if TYPE_CHECKING:
     from understudy.training.member import Member
 
-
 _REST_LIMIT = 1.0  # seconds
 
 
@@ -46,6 +45,7 @@ def finish_early(member: "Member") -> None:
         os._exit(1)
 
     _await_release(member, when_abandoned=end_process)
+    come_to_rest()
 
 
 def _await_release(member: "Member", when_abandoned: Callable[[], None]) -> None:
