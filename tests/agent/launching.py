@@ -14,7 +14,7 @@ from understudy.detection.process_state import process_state
 
 HERE = Path(__file__).parent
 READY = "ranks 2/2 up, spares: 1 warm"
-PATIENCE = 20.0  # seconds; a limit for a broken machine, never waited for
+PATIENCE = 60.0  # seconds; a limit for a broken machine, never waited for
 
 
 def wait_until(true: Callable[[], Any], what: str) -> Any:

@@ -20,7 +20,7 @@ from understudy.foundation.ids import MemberId
 from understudy.wire import handover
 
 ANNA, BEN = MemberId("m-anna"), MemberId("m-ben")
-PATIENCE = 5.0
+PATIENCE = 30.0
 
 
 def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -15,7 +15,7 @@ from understudy.api.job import ManyHosts
 from understudy.coordinator.status import status
 from understudy.foundation.clock import SystemClock
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 
 def client_of(place: Place, folder: Path) -> Client:

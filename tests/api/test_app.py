@@ -11,7 +11,7 @@ from tests.api.stage import ACTOR, MONITOR, READER, Client, Stage, play
 from understudy.api.limits import Limits, Rate
 from understudy.protocol import requests as rq
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 MIGRATE = {"ranks": [1], "reason": "its fan is loud"}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from understudy.ledger.reading import read_run
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 TOKEN = "the-operator-of-the-test"
 
 

@@ -18,7 +18,7 @@ from understudy.api.server import ADDRESS_FILE, ApiServer
 from understudy.errors import SettingsError
 from understudy.wire.certificates import Certificates, make_set
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 GET = f"GET /v1/job HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {READER}\r\n\r\n".encode()
 
 

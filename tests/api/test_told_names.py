@@ -26,7 +26,7 @@ from understudy.coordinator.service import Service
 from understudy.foundation.ids import HostId
 from understudy.wire.inventory import Device, HostInventory
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 RULES = Rules(rules=(Rule(alert="Xid", action=RuleAction.ABORT),))
 PAGE = "/v1/webhooks/generic"
 TOLD = {

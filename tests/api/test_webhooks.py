@@ -12,7 +12,7 @@ from understudy.api.limits import Limits, Rate
 from understudy.api.rules import Rule, RuleAction, Rules
 from understudy.protocol.requests import MoveRanks, ReplaceRank
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 RULES = Rules(rules=(Rule(alert="Xid", action=RuleAction.ABORT), Rule(alert="Hot", action=RuleAction.DRAIN)))
 PAGE = "/v1/webhooks/alertmanager"
 

@@ -14,7 +14,7 @@ from understudy.faults import api_job
 from understudy.faults.api_job import ACTOR, READER, ApiJob
 from understudy.wire.certificates import Certificates, make_set
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from understudy.faults.etcd_servers import Servers
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(240)
 needs_etcd = pytest.mark.skipif(etcd_servers.why_not() is not None, reason=str(etcd_servers.why_not()))
 
 

@@ -19,7 +19,7 @@ from understudy.foundation.clock import SetClock
 from understudy.wire import cluster as wire
 from understudy.wire import sealing, transport
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 quickly = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 numbers = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 text = st.text(st.characters(codec="utf-8"), max_size=20)

@@ -15,7 +15,7 @@ from understudy.coordinator import health as http
 from understudy.coordinator.health import HealthServer
 from understudy.coordinator.status import health, status
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 GOOD = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
 

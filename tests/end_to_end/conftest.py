@@ -26,7 +26,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Setup], Run
     def find(setup: Setup) -> Run:
         if setup not in known:
             folder: Path = tmp_path_factory.mktemp("reference")
-            known[setup] = require_success(perform(folder, setup, timeout=120.0)).run
+            known[setup] = require_success(perform(folder, setup, timeout=240.0)).run
         return known[setup]
 
     return find

@@ -16,7 +16,7 @@ MARK = "END_TO_END_TEST"
 """A variable that all processes of a test inherit, so that what is left behind can be found."""
 
 SCRIPTS = Path(__file__).parent / "scripts"
-PATIENCE = 60.0  # seconds; a limit for a broken run, never waited for
+PATIENCE = 180.0  # seconds; a limit for a broken run, never waited for
 
 
 def wait_until(true: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
@@ -91,7 +91,7 @@ class Running:
         wait_until(lambda: self.output.count(text) >= times or self.process.poll() is not None, text)
         assert self.output.count(text) >= times, self.output
 
-    def wait(self, seconds: float = 120.0) -> int:
+    def wait(self, seconds: float = 300.0) -> int:
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:

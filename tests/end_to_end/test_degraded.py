@@ -10,7 +10,7 @@ from understudy.faults.proving import Setup, perform, require_fired, require_suc
 from understudy.ledger.exactly_once import prove
 from understudy.ledger.reading import Run
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 
 
 @pytest.mark.parametrize("place", [Place.COLLECTIVE, Place.IN_OPTIMIZER])
@@ -19,7 +19,7 @@ def test_a_world_without_spares_finishes_without_the_lost_rank(
 ) -> None:
     setup = Setup(ranks=3, spares=0, steps=8)
     fault = Fault(name="k", kind=Kind.KILL, rank=1, place=place, step=3)
-    outcome = require_success(perform(tmp_path, setup, [fault], timeout=150.0))
+    outcome = require_success(perform(tmp_path, setup, [fault], timeout=240.0))
     require_fired(outcome, [fault])
     proof = prove(outcome.run, reference(setup))
     (recovery,) = outcome.run.recoveries

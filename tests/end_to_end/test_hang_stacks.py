@@ -7,7 +7,7 @@ import pytest
 from understudy.faults.catalogue import Fault, Kind, Place
 from understudy.faults.proving import Setup, perform, require_fired, require_success
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_the_place_of_every_rank_is_told_before_the_recovery(
     tmp_path: Path, kind: Kind, place: Place, words: str
 ) -> None:
     fault = Fault(name="hang", kind=kind, rank=1, place=place, step=6)
-    outcome = require_success(perform(tmp_path, Setup(ranks=3, steps=12), [fault], timeout=150.0))
+    outcome = require_success(perform(tmp_path, Setup(ranks=3, steps=12), [fault], timeout=240.0))
     require_fired(outcome, [fault])
     told = [line for line in outcome.output.splitlines() if line.startswith("understudy: hang: ")]
     assert told[0].startswith("understudy: hang: ranks 0, 2: in backward (gradient synchronisation), called from ")

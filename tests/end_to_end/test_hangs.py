@@ -10,7 +10,7 @@ from understudy.faults.proving import Setup, prove_identical
 from understudy.ledger.reading import Run
 from understudy.protocol.commands import DecisionKind
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 SETUP = Setup(ranks=2, steps=12)
 
 
@@ -27,7 +27,7 @@ def test_a_rank_that_hangs_is_killed_and_replaced(
     tmp_path: Path, reference: Callable[[Setup], Run], kind: Kind, rank: int, place: Place
 ) -> None:
     fault = Fault(name="hang", kind=kind, rank=rank, place=place, step=6)
-    outcome = prove_identical(tmp_path, SETUP, reference(SETUP), [fault], timeout=150.0)
+    outcome = prove_identical(tmp_path, SETUP, reference(SETUP), [fault], timeout=240.0)
     run = outcome.run
     kills = [decision for decision in run.decisions if decision.kind == DecisionKind.KILL.value]
     assert [decision.member for decision in kills] == [f"m-{rank}"]

@@ -15,7 +15,7 @@ from understudy.ledger.comparing import Verdict, compare
 from understudy.ledger.reading import Run, read_run
 from understudy.protocol.commands import DecisionKind
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 STEPS, GATE = 16, 5
 WARM = "ranks 2/2 up, spares: 1 warm"
 

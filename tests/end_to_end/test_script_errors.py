@@ -12,21 +12,21 @@ from understudy.faults.proving import Setup, perform, prove_identical
 from understudy.ledger.comparing import Verdict, compare
 from understudy.ledger.reading import Run, read_run
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 SETUP = Setup(ranks=2, steps=12)
 SUMMARY = "understudy: --- the job failed (exit code 1)"
 
 
 def test_an_error_that_happens_once_is_healed_by_a_swap(tmp_path: Path, reference: Callable[[Setup], Run]) -> None:
     fault = Fault(name="once", kind=Kind.ERROR, rank=1, place=Place.FORWARD, step=5)
-    outcome = prove_identical(tmp_path, SETUP, reference(SETUP), [fault], timeout=150.0)
+    outcome = prove_identical(tmp_path, SETUP, reference(SETUP), [fault], timeout=240.0)
     assert "InjectedError: injected by once" in outcome.output
     assert [swap[0] for recovery in outcome.run.recoveries for swap in recovery.swaps] == [1]
 
 
 def test_an_error_that_comes_again_stops_the_job_and_burns_one_spare(tmp_path: Path) -> None:
     fault = Fault(name="always", kind=Kind.ERROR, rank=1, place=Place.FORWARD, step=5, times=5)
-    outcome = perform(tmp_path, SETUP, [fault], timeout=150.0)
+    outcome = perform(tmp_path, SETUP, [fault], timeout=240.0)
     assert outcome.exit_code == 1, outcome.output
     assert [proof["fault"] for proof in outcome.proofs] == ["always", "always"]
     assert "twice in a row in step 5" in outcome.output

@@ -9,7 +9,7 @@ from tests.end_to_end.running import SCRIPTS, understudy_run
 from understudy.ledger.comparing import Verdict, compare
 from understudy.ledger.reading import Run, read_run
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 SCRIPT = str(SCRIPTS / "as_users_write.py")
 OWN_FUNCTIONS = str(SCRIPTS / "own_functions.py")
 

@@ -13,7 +13,7 @@ from understudy.faults.proving import Setup
 from understudy.ledger.comparing import Verdict, compare
 from understudy.ledger.reading import Run, read_run
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 SETUP = Setup(ranks=2, steps=12)
 WARM = "ranks 2/2 up, spares: 1 warm"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.running import SCRIPTS, Running, understudy_run
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 SCRIPT = str(SCRIPTS / "own_functions.py")
 
 

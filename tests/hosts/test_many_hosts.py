@@ -12,17 +12,17 @@ from understudy.faults.catalogue import Fault, Kind, Place
 from understudy.faults.clusters import Cluster, running
 from understudy.faults.namespaces import NamespaceHost, hosts, why_not
 from understudy.faults.proving import Setup
-from understudy.ledger.comparing import Verdict, compare
 from understudy.ledger.reading import Run
 
 pytestmark = [
     pytest.mark.processes,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
 ]
 STEPS = 60
+PATIENT = ("--host-patience", "4")  # a machine that is busy with many hosts at once is not a lost one
 FAST = Setup(ranks=6, spares=0, steps=STEPS)  # the reference need not last
-SETUP = Setup(ranks=6, spares=0, steps=STEPS, flags=("--digest-every", "1"), trainee=("--pause", "0.05"))
+SETUP = Setup(ranks=6, spares=0, steps=STEPS, flags=("--digest-every", "1", *PATIENT), trainee=("--pause", "0.05"))
 Network = dict[str, NamespaceHost]
 
 
@@ -44,22 +44,16 @@ def cluster_of(network: Network, folder: Path, *faults: Fault, **more: object) -
     )
 
 
-def ends_identical(cluster: Cluster, expected: Run) -> None:
-    assert cluster.wait(120) == 0, cluster.tails()
-    comparison = compare(expected, cluster.run)
-    assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
-
-
 def test_a_whole_host_is_killed(tmp_path: Path, network: Network, reference: Callable[[Setup], Run]) -> None:
     expected = reference(FAST)
     with running(cluster_of(network, tmp_path)) as cluster:
         cluster.wait_until(lambda: cluster.steps_done() >= 5, "step 5")
         assert network["b"].kill() >= 3
         cluster.started.pop("b").process.wait(10)
-        ends_identical(cluster, expected)
+        cluster.require_identical_end(expected, "the job", 240)
         (recovery,) = cluster.run.recoveries
         assert sorted(rank for rank, _, _ in recovery.swaps) == [2, 3]
-        assert 0.5 < recovery.phases["detect"] < 10.0  # host_patience, on a machine that may be busy
+        assert 0.5 < recovery.phases["detect"] < 30.0  # the host patience, on a machine that may be busy
 
 
 def test_a_rank_is_killed_and_then_a_link_is_cut_and_heals(
@@ -76,7 +70,7 @@ def test_a_rank_is_killed_and_then_a_link_is_cut_and_heals(
         cluster.wait_until(lambda: len(cluster.recoveries()) == 2, "the ranks of b elsewhere")
         network["b"].heal()
         cluster.wait_until(lambda: any("host b is back" in reason for reason in cluster.reasons()), "b to be back")
-        ends_identical(cluster, expected)
+        cluster.require_identical_end(expected, "the job", 240)
         first, second = cluster.run.recoveries
         assert [rank for rank, _, _ in first.swaps] == [1] and [rank for rank, _, _ in second.swaps] == [2, 3]
 
@@ -97,7 +91,7 @@ def test_a_rank_is_killed_while_nobody_leads(
             killed = time.monotonic()
             del cluster.started[leader.name]
             cluster.kill_rank(4)
-            ends_identical(cluster, expected)
+            cluster.require_identical_end(expected, "the job", 240)
             (recovery,) = cluster.run.recoveries
             assert [rank for rank, _, _ in recovery.swaps] == [4]
             assert recovery.opened_at > killed

@@ -10,7 +10,7 @@ import pytest
 
 from understudy.faults.namespaces import NamespaceHost, hosts, why_not
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
+pytestmark = [pytest.mark.timeout(180), pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
 _SERVE = "import http.server as s; s.HTTPServer(('', 8000), s.SimpleHTTPRequestHandler).serve_forever()"
 

@@ -78,4 +78,4 @@ def test_explain_of_an_unreadable_run(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_the_commands_never_import_the_engine() -> None:
     code = "import sys, understudy.cli.verify, understudy.cli.explain; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=180).returncode == 0

@@ -21,7 +21,8 @@ from understudy.protocol.commands import (
     StopJob,
 )
 from understudy.protocol.hosts import THIS_HOST
-from understudy.protocol.job import JobMachine, exit_code_for
+from understudy.protocol.job import JobMachine
+from understudy.protocol.losses import exit_code_for
 from understudy.protocol.policy import Policy
 from understudy.protocol.positions import Position
 from understudy.protocol.stages import Stage

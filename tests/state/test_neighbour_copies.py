@@ -22,7 +22,7 @@ from understudy.state.neighbour_copies import (
     remove_copies,
     send_copy,
 )
-from understudy.state.snapshots import Slot, bring_back, older, slots_of
+from understudy.state.snapshots import NEWEST, Slot, bring_back, older, slots_of
 
 
 class _Arriving:
@@ -30,7 +30,7 @@ class _Arriving:
         self._line, self._into = line, into
 
     def wait(self) -> None:
-        message = self._line.incoming.get(timeout=10)
+        message = self._line.incoming.get(timeout=60)
         if message is None:
             self._line.incoming.put(None)
             raise RuntimeError("connection closed")
@@ -72,7 +72,7 @@ class Between:
 
     def _keep(self, mail: Mail) -> None:
         with pytest.raises(RuntimeError, match="closed"):
-            keep_copies(mail, 0, slots_of(str(self.folder), 1, 0))
+            keep_copies(mail, 0, slots_of(str(self.folder), 1, 0)[:NEWEST])
 
     def end(self) -> None:
         self.line.cut()

@@ -141,3 +141,17 @@ def test_nothing_is_due_and_nothing_remains_without_a_need(tmp_path: Path) -> No
     save(snapshots, trained(1), 1)
     snapshots.stop()
     assert list(tmp_path.iterdir()) == [] and not snapshots.due(5)
+
+
+def test_a_held_copy_stays_beside_the_two_newest(tmp_path: Path) -> None:
+    snapshots = of_rank(tmp_path)
+    for step in (1, 2):
+        save(snapshots, trained(step), step)
+    snapshots.hold(2)
+    for step in (3, 4):
+        save(snapshots, trained(step), step)
+    assert snapshots.steps() == (1, 3, 4)
+    snapshots.release()
+    assert snapshots.steps() == (3, 4)
+    save(snapshots, trained(5), 5)
+    assert snapshots.steps() == (4, 5) and len(list(tmp_path.iterdir())) == 2

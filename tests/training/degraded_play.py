@@ -35,7 +35,7 @@ from understudy.groups.world import World
 from understudy.ledger.exactly_once import prove
 from understudy.ledger.reading import read_run
 from understudy.ledger.records import RunInfo
-from understudy.protocol.sharing_out import Reduction, SharingOut, share_out
+from understudy.protocol.sharing_out import Reduction
 from understudy.state.buffers import ChangingBuffers
 from understudy.state.manifest import Protected
 from understudy.state.snapshots import Snapshots
@@ -44,6 +44,7 @@ from understudy.training.degrading import Degrading
 from understudy.training.habits import Habits
 from understudy.training.job import Job
 from understudy.training.neighbour import Neighbour
+from understudy.training.probation import Probation
 from understudy.training.record import StepLedger
 from understudy.training.saving import Saving
 
@@ -113,9 +114,10 @@ class StandIn:
         self.saving = Saving(Snapshots(folder, 1, rank, 0), Neighbour(folder, 1, rank, ""))
         self.checkpoints = Checkpointing(None, 0, "")
         self.began_at = 0
+        self.probation = Probation()
+        self.copies = SimpleNamespace(due=lambda _: False)
 
     def establish(self) -> None:
-        self.engines.settle()
         self.established = self.fenced = True
 
     def lost_contact(self) -> bool:
@@ -127,7 +129,7 @@ class StandIn:
     def nothing(self, *_: Any) -> None:
         return
 
-    show = show_compute = compare_with_twins = note = recover = nothing
+    show = show_compute = note = recover = nothing
 
     def form(self, generation: int, absent: tuple[int, ...]) -> None:
         """What a recovery does, after the verdict."""
@@ -136,11 +138,7 @@ class StandIn:
         self.world.regroup(self.generation, absent)
         self.engines.reset()
         self.fences.absent = absent
-        halves = {Rank(rank): str(rank % max(1, self.case.shards)) for rank in range(self.case.ranks)}
-        shares = {Rank(rank): (rank, self.case.ranks) for rank in range(self.case.ranks)}
-        sharing = share_out(shares, [Rank(rank) for rank in absent], halves)
-        assert isinstance(sharing, SharingOut)
-        self.degrading.go_without(sharing.absent, sharing.lanes)
+        self.degrading.go_without(absent)
 
 
 class Play:

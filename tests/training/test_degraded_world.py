@@ -22,7 +22,7 @@ def play(name: str) -> dict[str, Any]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
         check=False,
     )
     assert run.returncode == 0, run.stderr[-3000:]

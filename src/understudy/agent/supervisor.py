@@ -188,7 +188,7 @@ class Supervisor:
             return start_process(
                 self._plan.command, environment=environment, on_exit=on_exit, stdout=stdout, stderr=stderr
             )
-        hurry = worker.rank is not None
+        hurry = worker.rank is not None and not self._plan.fork_founders
         return self._nursery.start(environment, on_exit=on_exit, stdout=stdout, stderr=stderr, hurry=hurry)
 
     def send(self, member: MemberId, message: msg.FromAgent) -> None:

@@ -40,9 +40,18 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
             )
         case msg.AtStep(generation=generation, step=step):
             return ev.StepTold(at=at, member=member, generation=Generation(generation), step=StepNumber(step))
-        case msg.StateDigest(generation=generation, step=step, digest=digest):
+        case msg.StateDigest(generation=generation, step=step, digest=digest, copied=copied):
             return ev.DigestTold(
-                at=at, member=member, generation=Generation(generation), step=StepNumber(step), digest=digest
+                at=at,
+                member=member,
+                generation=Generation(generation),
+                step=StepNumber(step),
+                digest=digest,
+                copied=copied,
+            )
+        case msg.BadState(generation=generation, step=step, why=why):
+            return ev.BadStateTold(
+                at=at, member=member, generation=Generation(generation), step=StepNumber(step), why=why
             )
         case msg.PositionReport():
             return ev.PositionReported(
@@ -72,8 +81,8 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
                 durable=tuple(map(StepNumber, message.durable)),
                 keeps=_keeps(message),
             )
-        case msg.Resumed(generation=generation):
-            return ev.MemberResumed(at=at, member=member, generation=Generation(generation))
+        case msg.Resumed(generation=generation, finite=finite):
+            return ev.MemberResumed(at=at, member=member, generation=Generation(generation), finite=finite)
         case msg.RecoveryTrouble(generation=generation, why=why):
             return ev.RecoveryFailed(at=at, member=member, generation=Generation(generation), why=why)
         case msg.Finished(generation=generation):

@@ -50,6 +50,7 @@ class LadderTable(_Table, frozen=True, kw_only=True):
     restart: RungTable = RungTable()
     checkpoint: RungTable = RungTable()
     attempts_per_rung: AtLeastOne = _DEFAULT.attempts_per_rung
+    probation: Count = _DEFAULT.probation
     recovery_attempts: AtLeastOne = _DEFAULT.recovery_attempts
 
 

@@ -175,6 +175,7 @@ def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_
             logs=_logs(args, run_dir, live),
             store_command=STORE_COMMAND,
             nursery_command=_nursery_command(args, command),
+            fork_founders=_is_crowded(args),
             digest_every=_at_least("--digest-every", args.digest_every, 0),
             compare_every=_at_least("--compare-twins", args.compare_twins, 0),
             save_every=_at_least("--peer-memory", args.peer_memory, 0),
@@ -277,6 +278,7 @@ def _policy(args: argparse.Namespace, world_size: int, file: PolicyFile) -> Poli
         rungs=_rungs(args, file.rungs()),
         attempts_per_rung=file.ladder.attempts_per_rung,
         recovery_attempts=file.ladder.recovery_attempts,
+        probation=file.ladder.probation,
         donors_per_receiver=max(1, (os.cpu_count() or 1) // 2),  # a donor and its receiver keep one core busy each
         max_start_overs=restarts or default.max_start_overs,
         max_replacements=_at_least("--max-replacements", args.max_replacements, 0),
@@ -309,9 +311,14 @@ def _command(args: argparse.Namespace, environment: Mapping[str, str]) -> tuple[
     return (python, "-u", *(("-m",) if args.module else ()), script, *args.training_script_args)
 
 
+def _is_crowded(args: argparse.Namespace) -> bool:
+    """With no more cores than ranks, ranks that load the engine one by one wait for each other: it is loaded once."""
+    return _world_size(args.nproc_per_node) >= (os.cpu_count() or 1)
+
+
 def _nursery_command(args: argparse.Namespace, command: tuple[str, ...]) -> tuple[str, ...]:
     """A program that is not run by Python cannot be forked from one that is."""
-    if args.no_nursery or args.no_python or args.spares == 0:
+    if args.no_nursery or args.no_python or (args.spares == 0 and not _is_crowded(args)):
         return ()
     return (command[0], "-u", *NURSERY)
 

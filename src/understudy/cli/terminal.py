@@ -30,6 +30,7 @@ _SHOWN = {
     DecisionKind.DEGRADE.value,
     DecisionKind.MOVE.value,
     DecisionKind.RESTART.value,
+    DecisionKind.STEP_DOWN.value,
     DecisionKind.SWAP.value,
     DecisionKind.ALARM.value,
     DecisionKind.KILL.value,
@@ -106,7 +107,8 @@ class Terminal:
         if isinstance(record, RecoveryRecord):
             self._write(_block(recovery_lines(record)))
         elif record.kind in _SHOWN:
-            self.say(f"{record.kind}: {record.reason} (generation {record.generation})")
+            reason = record.reason.removeprefix(f"{record.kind}: ")  # a rung's reason begins with its name
+            self.say(f"{record.kind}: {reason} (generation {record.generation})")
 
     def output(self, stream: Std, data: bytes) -> None:
         """What a worker wrote, when it comes through us."""

@@ -31,6 +31,7 @@ _SHORTEST_WAIT = 0.02
 _OF_ONE_GENERATION = (
     ev.StepTold,
     ev.DigestTold,
+    ev.BadStateTold,
     ev.PositionReported,
     ev.MemberResumed,
     ev.RecoveryFailed,

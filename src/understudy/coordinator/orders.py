@@ -43,6 +43,8 @@ def resume(command: ResumeAt, store: str, leave: bool) -> msg.Resume:
         rung=command.rung.value,
         absent=tuple(map(int, command.absent)),
         from_copies=tuple(map(int, command.from_copies)),
+        distrust=command.distrust,
+        probation=command.probation,
     )
 
 

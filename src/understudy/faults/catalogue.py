@@ -14,6 +14,7 @@ class Kind(enum.StrEnum):
     HOLD_GIL = "hold-gil"  # a native call that never returns and keeps the interpreter lock
     ERROR = "error"  # the script raises
     FLIP = "flip"  # one bit of its first weight changes; nothing else happens
+    SPOIL = "spoil"  # its first weights are not numbers any more; nothing else happens
     POISON = "poison"  # its step goes on, but it can form no group any more
     DELAY = "delay"  # it sleeps for a moment, so that others are ahead of it
 

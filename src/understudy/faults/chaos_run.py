@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from understudy.faults.catalogue import Kind, save_schedule
+from understudy.faults.catalogue import Kind
 from understudy.faults.chaos import RANKS, ROOM, Act, Schedule
-from understudy.faults.injector import fired, open_gate
+from understudy.faults.injector import open_gate
 from understudy.faults.operator import TOKEN, api_flags
-from understudy.faults.proving import NotProven, Outcome, Setup, launch_command
+from understudy.faults.proving import NotProven, Outcome, Setup, fault_flags, launch_command, outcome_in
 from understudy.faults.watching import LiveRun, decided_so_far
 from understudy.ledger.records import DecisionRecord
 from understudy.protocol.commands import DecisionKind
@@ -50,7 +50,6 @@ class Played:
 def play(folder: Path, schedule: Schedule, timeout: float = 900.0) -> Played:
     """One run, from its start to its end."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_schedule(folder / "faults.json", schedule.faults)
     gate = folder / "gate"
     open_gate(gate, -1)
     mark = f"{folder}-{os.getpid()}"
@@ -60,13 +59,7 @@ def play(folder: Path, schedule: Schedule, timeout: float = 900.0) -> Played:
     with _marked(mark), run:
         conductor = _Conductor(run, run_dir, schedule, gate, folder / "proofs", begun + timeout)
         scratch = conductor.conduct()
-    outcome = Outcome(
-        folder=run_dir,
-        exit_code=run.process.returncode,
-        output=(folder / "output.txt").read_text(errors="replace"),
-        seconds=time.monotonic() - begun,
-        proofs=fired(folder / "proofs"),
-    )
+    outcome = outcome_in(folder, run.process.returncode, time.monotonic() - begun)
     seen = {proof["fault"] for proof in outcome.proofs}
     return Played(
         schedule=schedule,
@@ -89,7 +82,6 @@ def _setup(folder: Path, schedule: Schedule) -> Setup:
         flags += ["--compare-twins", str(schedule.compare_every)]
     if schedule.save_every:
         flags += ["--peer-memory", str(schedule.save_every)]
-    trainee = ("--faults", str(folder / "faults.json"), "--proofs", str(folder / "proofs"))
     gate = ("--gate", str(folder / "gate"), "--ending", str(folder / "endings"))
     return Setup(
         mode=schedule.mode.value,
@@ -97,7 +89,7 @@ def _setup(folder: Path, schedule: Schedule) -> Setup:
         ranks=RANKS,
         spares=schedule.spares,
         flags=tuple(flags),
-        trainee=(*trainee, *gate),
+        trainee=(*fault_flags(folder, schedule.faults), *gate),
     )
 
 

@@ -16,17 +16,17 @@ from typing import Any
 
 import msgspec
 
-from understudy.faults.catalogue import Fault, save_schedule
+from understudy.faults.catalogue import Fault
 from understudy.faults.injector import fired
 from understudy.faults.namespaces import NamespaceHost
-from understudy.faults.proving import TRAINEE, NotProven, Setup, require_identical
+from understudy.faults.proving import TRAINEE, NotProven, Setup, fault_flags, require_identical
 from understudy.faults.watching import decided_so_far, page_of
 from understudy.ledger.reading import Run, read_run
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, StepRecord
 from understudy.wire.certificates import make_set
 
 PORT, HTTP_PORT = 29400, 29401
-_READY_LIMIT = 60.0
+_READY_LIMIT = 180.0  # seconds; for a broken run, on a machine that may be busy
 _ASK = """
 import ssl, sys, urllib.request
 folder, port = sys.argv[1:]
@@ -103,7 +103,7 @@ class Cluster:
             *("--token-file", str(self._token_file()), *self._certs(host), "--spares", str(self.setup.spares)),
             *(("--spare-host",) if spare else ("--node-rank", str(number))),
             *(*self.setup.flags, *self.flags, *TRAINEE, "--mode", self.setup.mode),
-            *("--steps", str(self.setup.steps), *self.setup.trainee, *self._schedule()),
+            *("--steps", str(self.setup.steps), *self.setup.trainee, *fault_flags(self.folder, self.faults)),
         ]
         return self._start(host.name, host, command)
 
@@ -122,13 +122,6 @@ class Cluster:
             )
         started = self.started[name] = Started(name, process, output)
         return started
-
-    def _schedule(self) -> tuple[str, ...]:
-        if not self.faults:
-            return ()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        save_schedule(self.folder / "faults.json", self.faults)
-        return ("--faults", str(self.folder / "faults.json"), "--proofs", str(self.folder / "proofs"))
 
     def _token_file(self) -> Path:
         path = self.folder / "token"
@@ -178,7 +171,7 @@ class Cluster:
         if host is None:
             return {}
         command = host.command(sys.executable, "-c", _ASK, *self._certs(host)[1:], str(HTTP_PORT))
-        asked = subprocess.run(command, capture_output=True, check=False, timeout=20)
+        asked = subprocess.run(command, capture_output=True, check=False, timeout=60)
         found: dict[str, Any] = json.loads(asked.stdout) if asked.returncode == 0 else {}
         return found
 

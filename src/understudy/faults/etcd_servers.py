@@ -17,7 +17,7 @@ from understudy.faults.namespaces import NamespaceHost
 from understudy.faults.proving import NotProven
 from understudy.foundation.parenthood import die_with
 
-_READY_LIMIT = 20.0
+_READY_LIMIT = 60.0
 _CLIENT_PORT, _PEER_PORT = 2379, 2380
 
 

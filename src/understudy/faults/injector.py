@@ -145,6 +145,8 @@ class Injector:
             if self._leave_proof(fault, turn):
                 if fault.kind is Kind.FLIP:
                     self._flip()
+                elif fault.kind is Kind.SPOIL:
+                    self._spoil()
                 elif fault.kind is Kind.POISON:
                     self._poisoned = True
                 else:
@@ -157,6 +159,11 @@ class Injector:
         assert self._optimizer is not None
         first = local(self._optimizer.param_groups[0]["params"][0])
         ctypes.c_uint32.from_address(first.data_ptr()).value ^= 1 << 12
+
+    @torch.no_grad()
+    def _spoil(self) -> None:
+        assert self._optimizer is not None
+        local(self._optimizer.param_groups[0]["params"][0]).fill_(float("nan"))
 
     def _leave_proof(self, fault: Fault, turn: int) -> bool:
         proof = {

@@ -10,25 +10,27 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from understudy.faults import operator
-from understudy.faults.catalogue import Fault, Kind, Place, save_schedule
-from understudy.faults.injector import fired
+from understudy.faults.catalogue import Fault, Kind, Place
 from understudy.faults.proving import (
     NotProven,
     Outcome,
     Setup,
+    fault_flags,
     launch_command,
+    outcome_in,
     perform,
     require_fired,
     require_identical,
     require_success,
     steps_run_again,
 )
+from understudy.faults.watching import LiveRun
 from understudy.foundation.parenthood import children_of
 from understudy.ledger.exactly_once import prove
 from understudy.ledger.reading import Run
@@ -135,59 +137,33 @@ def _strike(folder: Path, scenario: Scenario, faults: list[Fault]) -> Outcome:
 
 def _with_an_offer(folder: Path, setup: Setup, faults: list[Fault], offer: Offer) -> Outcome:
     """`understudy spares N`, as soon as the step is on record."""
-    folder.mkdir(parents=True)
-    save_schedule(folder / "faults.json", faults)
-    words = ["--faults", str(folder / "faults.json"), "--proofs", str(folder / "proofs")]
-    with _started([*launch_command(folder / "run", setup), *words], folder / "output.txt") as process:
-        _wait(lambda: _newest(folder / "run") >= offer.after_step, process, f"step {offer.after_step}")
+    began = time.monotonic()
+    with _started(folder, setup, fault_flags(folder, faults)) as job:
+        _wait_for_step(job, folder, offer.after_step)
         operator.command("spares", str(offer.spares), "--run", str(folder / "run"), "--reason", "one has come free")
-        code = process.wait(_LIMIT)
-    output = (folder / "output.txt").read_text(errors="replace")
-    return Outcome(folder=folder / "run", exit_code=code, output=output, seconds=0.0, proofs=fired(folder / "proofs"))
+        code = job.process.wait(_LIMIT)
+    return outcome_in(folder, code, time.monotonic() - began)
 
 
 def _kill_everything(folder: Path, setup: Setup, step: int) -> None:
     """All processes of the job, the launcher first, as when a machine loses its power."""
-    folder.mkdir(parents=True)
-    with _started(launch_command(folder / "run", setup), folder / "output.txt") as process:
-        _wait(lambda: _newest(folder / "run") >= step, process, f"step {step}")
-        everybody = [process.pid, *children_of(process.pid)]
+    with _started(folder, setup) as job:
+        _wait_for_step(job, folder, step)
+        everybody = [job.process.pid, *children_of(job.process.pid)]
         for pid in everybody:
             os.kill(pid, signal.SIGSTOP)
         for pid in everybody:
             os.kill(pid, signal.SIGKILL)
-        process.wait(30)
+        job.process.wait(30)
 
 
-class _started:
-    """A job in the background, ended when the block is left."""
-
-    def __init__(self, command: list[str], output: Path) -> None:
-        self._command, self._output = command, output
-
-    def __enter__(self) -> "subprocess.Popen[bytes]":
-        with self._output.open("wb") as output:
-            self._process = subprocess.Popen(
-                self._command,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        return self._process
-
-    def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self._process.terminate()
-            self._process.wait(30)
+def _started(folder: Path, setup: Setup, words: Sequence[str] = ()) -> LiveRun:
+    command = [*launch_command(folder / "run", setup), *words]
+    return LiveRun(command, folder / "run", folder / "output.txt", setup.ranks)
 
 
-def _wait(condition: Callable[[], bool], process: "subprocess.Popen[bytes]", what: str) -> None:
-    deadline = time.monotonic() + _LIMIT
-    while not condition():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise NotProven(f"the job did not come to {what}")
-        time.sleep(0.05)
+def _wait_for_step(job: LiveRun, folder: Path, step: int) -> None:
+    job.wait_until(lambda: _newest(folder / "run") >= step, f"step {step}", _LIMIT)
 
 
 def _newest(run_dir: Path) -> int:
@@ -223,7 +199,7 @@ def _check_ledger(name: str, scenario: Scenario, reference: Run, outcome: Outcom
 
 def _check_words(name: str, scenario: Scenario, outcome: Outcome) -> str:
     command = [sys.executable, "-m", "understudy", "explain", str(outcome.folder)]
-    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
+    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240).stdout
     story = " ".join(told.split())
     for words in scenario.expect.says:
         if words not in story:

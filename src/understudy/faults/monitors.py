@@ -23,7 +23,7 @@ from understudy.foundation.parenthood import die_with
 
 METRIC, ALERT = "worker_stopped", "WorkerStopped"
 INTERVAL = "250ms"  # of scraping and of looking at rules; both have a default of a minute
-_READY_LIMIT = 20.0
+_READY_LIMIT = 60.0
 
 PROMETHEUS = """\
 global:

@@ -126,6 +126,12 @@ def ddp(bare: nn.Sequential, fast: bool = False) -> Trained:
     return Trained(model, _middle(bare), functools.partial(_run, model), _own_share())
 
 
+def ddp_static(bare: nn.Sequential) -> Trained:
+    """A graph that never changes, and buckets so small that there are several."""
+    model = DistributedDataParallel(bare, static_graph=True, bucket_cap_mb=0.01)
+    return Trained(model, _middle(bare), functools.partial(_run, model), _own_share())
+
+
 def hsdp(bare: nn.Sequential, replicas: int = 2) -> Trained:
     mesh = init_device_mesh("cpu", (replicas, dist.get_world_size() // replicas), mesh_dim_names=("rep", "shard"))
     _shard(bare, mesh)

@@ -55,11 +55,7 @@ class Outcome:
 def perform(folder: Path, setup: Setup, faults: Sequence[Fault] = (), timeout: float = 600.0) -> Outcome:
     """One run of the trainee under `understudy run`. Leaves no process behind, whatever happens."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = launch_command(folder / "run", setup)
-    proofs = folder / "proofs"
-    if faults:
-        save_schedule(folder / "faults.json", faults)
-        command += ["--faults", str(folder / "faults.json"), "--proofs", str(proofs)]
+    command = [*launch_command(folder / "run", setup), *fault_flags(folder, faults)]
     start = time.monotonic()
     with open(folder / "output.txt", "wb") as output:
         process = subprocess.Popen(
@@ -74,12 +70,26 @@ def perform(folder: Path, setup: Setup, faults: Sequence[Fault] = (), timeout: f
                 tail = (folder / "output.txt").read_text(errors="replace")[-3000:]
                 raise NotProven(f"{folder.name} did not end within {timeout:g} s:\n{tail}") from None
             raise
+    return outcome_in(folder, exit_code, time.monotonic() - start)
+
+
+def fault_flags(folder: Path, faults: Sequence[Fault]) -> tuple[str, ...]:
+    """For the trainee: which faults strike it, and where they leave their proofs."""
+    if not faults:
+        return ()
+    folder.mkdir(parents=True, exist_ok=True)
+    save_schedule(folder / "faults.json", faults)
+    return ("--faults", str(folder / "faults.json"), "--proofs", str(folder / "proofs"))
+
+
+def outcome_in(folder: Path, exit_code: int, seconds: float) -> Outcome:
+    """Of a run that has ended: `run`, `output.txt` and `proofs` are in `folder`."""
     return Outcome(
         folder=folder / "run",
         exit_code=exit_code,
         output=(folder / "output.txt").read_text(errors="replace"),
-        seconds=time.monotonic() - start,
-        proofs=fired(proofs),
+        seconds=seconds,
+        proofs=fired(folder / "proofs"),
     )
 
 

@@ -24,7 +24,7 @@ from understudy.faults.parallelisms import Block, Trained
 from understudy.state.manifest import local
 
 MODES = (
-    *("ddp", "hsdp", "fsdp", "tp-dp", "fsdp-tp", "ep-dp"),
+    *("ddp", "ddp-static", "hsdp", "fsdp", "tp-dp", "fsdp-tp", "ep-dp"),
     *("pp-dp-gpipe", "pp-dp-1f1b", "pp-dp-interleaved", "pp-tp-dp"),
 )
 
@@ -87,6 +87,8 @@ def spread(bare: nn.Sequential, options: argparse.Namespace) -> Trained:
     match options.mode:
         case "ddp":
             return parallelisms.ddp(bare, options.fast)
+        case "ddp-static":
+            return parallelisms.ddp_static(bare)
         case "hsdp":
             return parallelisms.hsdp(bare, options.replicas)
         case "fsdp":

@@ -6,7 +6,8 @@ Reads /proc and the progress pages; the job does not notice. Used by claims that
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +15,7 @@ from types import TracebackType
 import msgspec
 
 from understudy.detection.progress import Place, Progress, ProgressReader
+from understudy.faults.proving import NotProven
 from understudy.foundation.parenthood import children_of
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 
@@ -95,6 +97,15 @@ class LiveRun:
 
     def warm_spares(self) -> int:
         return sum(seen.progress.place is Place.PARKED for seen in self.workers())
+
+    def wait_until(self, true: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not true():
+            if self.process.poll() is not None:
+                raise NotProven(f"the job ended with {self.process.returncode} before this: {what}")
+            if time.monotonic() > deadline:
+                raise NotProven(f"waited {seconds:g} s for: {what}")
+            time.sleep(0.05)
 
 
 def decided_so_far(run_dir: Path) -> list[DecisionRecord | RecoveryRecord]:

@@ -1,7 +1,8 @@
 """What each engine needs around a fault: a clean slate after an aborted step, and equal lazy state on a joiner.
 
-DDP rebuilds its buckets after its first step, so a fresh joiner would have another bucket layout than the survivors:
-it gets the same one by a rehearsal in a world of one. FSDP2 has a public reset for aborted iterations. A pipeline stage
+DDP rebuilds its buckets after its first step (with static_graph=True after its second: it does not look at the order of
+gradients before), so a fresh joiner would have another bucket layout than the survivors: it gets the same one by a
+rehearsal in a world of one. FSDP2 has a public reset for aborted iterations. A pipeline stage
 forgets the microbatches that were on their way.
 """
 
@@ -27,6 +28,7 @@ class Engines:
         self._fsdp_roots: list[FSDPModule] = []
         self._pipelines = Pipelines()
         self.waits = GradientWaits()
+        self._steps = 0  # until everything lazy has happened
         for module in modules:
             self._find(module)
 
@@ -45,10 +47,12 @@ class Engines:
         for ddp in self._ddp:
             world.be_alone(ddp.process_group, unique=_fresh_number())
 
-    def settle(self) -> None:
-        """After the first backward: everything lazy happens now, on all ranks alike (a collective for DDP)."""
+    def settle(self) -> bool:
+        """After a step: what is lazy happens now, on all ranks alike (a collective for DDP). Was that all of it?"""
         for ddp in self._ddp:
             ddp.reducer._rebuild_buckets()
+        self._steps += 1
+        return self._steps > any(ddp.static_graph for ddp in self._ddp)
 
     def reset(self) -> None:
         """Start equal on all ranks. Called after every regroup by everyone."""

@@ -25,6 +25,7 @@ _SECTIONS = (
     ("refills", (DecisionKind.REFILL, DecisionKind.NO_REFILL)),
     ("twins that differ", (DecisionKind.CORRUPT,)),
     ("went back", (DecisionKind.REWIND,)),
+    ("bad state on probation", (DecisionKind.STEP_DOWN,)),
     ("kills", (DecisionKind.KILL,)),
     ("refusals", (DecisionKind.REFUSE,)),
     ("end", (DecisionKind.FINISH, DecisionKind.STOP)),

@@ -53,10 +53,21 @@ class Agreement:
         """A generation was opened: its members tell anew."""
         self.told.clear()
 
+    def gone_back(self, step: StepNumber) -> None:
+        """The world has resumed here: what was agreed on later is void."""
+        if self.agreed is not None and self.agreed > step:
+            self.agreed = None
+
     def take(
-        self, rank: Rank, step: StepNumber, digest: str, world_size: int, twin_keys: Mapping[Rank, str]
+        self,
+        rank: Rank,
+        step: StepNumber,
+        digest: str,
+        world_size: int,
+        twin_keys: Mapping[Rank, str],
+        copied: bool = True,
     ) -> Finding | None:
-        """None until all have told."""
+        """None until all have told. `copied`: if all agree, everybody can go back to that state."""
         if self.agreed is not None and step <= self.agreed:
             return None
         told = self.told.setdefault(step, {})
@@ -66,7 +77,7 @@ class Agreement:
         finding = compare(step, told, twin_keys)
         self.told = {later: digests for later, digests in self.told.items() if later > step}
         if finding.agreed:
-            self.agreed = step
+            self.agreed = step if copied else self.agreed
             if self.torn_at is not None and step >= self.torn_at:
                 self.torn_at = None
         return finding

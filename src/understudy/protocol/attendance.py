@@ -7,6 +7,7 @@ from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import Command, DecisionKind, DismissStranger, Outcome, StopJob
 from understudy.protocol.donors import named
 from understudy.protocol.hosts import Host
+from understudy.protocol.losses import needed_for, on_lost
 from understudy.protocol.stages import Stage
 from understudy.protocol.telling import tell_again
 
@@ -45,7 +46,7 @@ def host_heard(machine: "JobMachine", event: ev.HostHeard) -> list[Command]:
         member = machine.roster.members.get(gone)  # an earlier one may have made the world start over
         cause = Cause(kind=CauseKind.DISMISSED, detail=f"it is not on host {host.id} any more")
         if member is not None and not _stops(commands):
-            commands += machine.on_lost(event.at, member, cause)
+            commands += on_lost(machine, event.at, member, cause)
     if _stops(commands):
         return commands
     machine.refill_soon(event.at)
@@ -63,7 +64,8 @@ def hosts_lost(machine: "JobMachine", at: float, lost: list[Host]) -> list[Comma
     for host in lost:
         why = f"it was silent for {at - (host.silent_since or at):.1f} s"
         machine.hosts.lose(host, at + machine.policy.suspicion)
-        ranks = sorted(rank for rank in map(machine.needed_for, machine.roster.on_host(host.id)) if rank is not None)
+        needed = (needed_for(machine, member) for member in machine.roster.on_host(host.id))
+        ranks = sorted(rank for rank in needed if rank is not None)
         commands += _remove_members(machine, at, host, why)
         if ranks:
             reasons.append(f"host {host.id} was lost with {named(ranks)}: {why}")

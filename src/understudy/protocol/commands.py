@@ -99,6 +99,8 @@ class ResumeAt(Command):
     rung: Rung = Rung.SWAP
     absent: tuple[Rank, ...] = ()  # the world goes on without these, at the same global batch
     from_copies: tuple[Rank, ...] = ()
+    distrust: bool = False  # what anybody holds counts for nothing, even if it is that state
+    probation: int = 0  # steps for which members watch their state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +160,7 @@ class DecisionKind(enum.Enum):
     START_OVER = "start over"
     CHECKPOINT = "checkpoint"  # the job began with what an earlier run had left on disk
     DEGRADE = "degrade"  # the world goes on without a replica
+    STEP_DOWN = "step down"  # bad state on probation: the next rung
     RESTART = "restart"  # all processes begin anew, with the state of the old ones
     REFILL = "refill"
     NO_REFILL = "no refill"

@@ -116,6 +116,17 @@ class DigestTold(Event):
     generation: Generation
     step: StepNumber
     digest: str
+    copied: bool = True  # members have kept a copy of that state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadStateTold(Event):
+    """A member on probation has found its state, with so many steps in it, to be bad."""
+
+    member: MemberId
+    generation: Generation
+    step: StepNumber
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +156,12 @@ class MemberPrepared(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberResumed(Event):
-    """A member has regrouped, holds the right state and has gone back to its loop."""
+    """A member has regrouped, holds the right state and has gone back to its loop. `finite`: its parameters are, or it
+    had no reason to look."""
 
     member: MemberId
     generation: Generation
+    finite: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,10 +21,10 @@ from dataclasses import replace
 
 from understudy.foundation.ids import Generation, MemberId, Rank
 from understudy.protocol import events as ev
+from understudy.protocol import lateness
 from understudy.protocol.agreement import Agreement
 from understudy.protocol.attendance import host_heard, host_joined, hosts_lost
 from understudy.protocol.blame import Blame
-from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import (
     Command,
     DecisionKind,
@@ -46,12 +46,14 @@ from understudy.protocol.ladder import (
     refusals,
     why_not_degraded,
 )
+from understudy.protocol.losses import on_lost
 from understudy.protocol.migration import Migration
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
+from understudy.protocol.probation import on_all_resumed, on_bad_state
 from understudy.protocol.recovery import Recovery
 from understudy.protocol.requests import Request
-from understudy.protocol.roster import Member, Roster, Standing
+from understudy.protocol.roster import Member, Roster
 from understudy.protocol.rungs import Rung
 from understudy.protocol.stages import Stage
 from understudy.protocol.telling_apart import on_digest
@@ -114,7 +116,7 @@ class JobMachine:
         if self.released:
             return self.hosts.next_deadline()  # a script may take its time to end
         waits = (
-            self.recovery.next_deadline(),
+            lateness.next_deadline(self.recovery),
             self.refill_at,
             self.hosts.next_deadline(),
             self.migration.next_deadline(),
@@ -158,9 +160,11 @@ class JobMachine:
             case ev.MemberEstablished():
                 return self._on_established(event, member)
             case ev.MemberLost():
-                return self.on_lost(event.at, member, event.cause)
+                return on_lost(self, event.at, member, event.cause)
             case ev.DigestTold():
                 return on_digest(self, event, member)
+            case ev.BadStateTold():
+                return on_bad_state(self, event, member)
             case ev.PositionReported():
                 return self.after(event.at, self.recovery.on_position(event, member))
             case ev.MemberPrepared():
@@ -183,7 +187,7 @@ class JobMachine:
         commands += self.pool.refill(at, self.generation, first=True)
         return commands
 
-    def _refill(self, at: float, reason: str) -> list[Command]:
+    def refill(self, at: float, reason: str) -> list[Command]:
         """What is started is recorded first, so that whoever takes over knows it and gives no name twice. A host that
         is under suspicion gets its spares when that is over."""
         commands = self.pool.refill(at, self.generation, reason)
@@ -205,64 +209,7 @@ class JobMachine:
             self.refill_soon(event.at)  # a world that started over has taken its spares along
         return commands
 
-    # -- losses ---------------------------------------------------------------------------------------------------
-
-    def on_lost(self, at: float, member: Member, cause: Cause) -> list[Command]:
-        was_warm = member.standing is Standing.PARKED
-        needed, prepared_for_a_move = self.needed_for(member), self.roster.is_understudy(member)
-        self.roster.remove(member)
-        self.finished.discard(member.id)
-        if member.rank is None:
-            return self._on_spare_lost(at, member, was_warm, cause)
-        if prepared_for_a_move:
-            return self.migration.on_understudy_lost(at, member, cause.detail)
-        if member.rank in self.recovery.absent:
-            self.recovery.awaited.discard(member.id)
-            useless = None if self.released else self.blame.verdict_on(member.rank, cause)
-            commands = self.migration.on_absent_lost(at, member.rank, useless)
-            self._refill_for_the_absent(at)
-            return self.after(at, commands)
-        if needed is None:
-            return []  # it has handed its rank over
-        if self.released or (cause.kind is CauseKind.EXIT and cause.exit_code == 0):
-            return self._on_left(at, member.rank, cause)
-        lost = f"rank {member.rank} (member {member.id}) was lost: {cause.detail}"
-        useless = self.blame.verdict_on(member.rank, cause)
-        if useless is not None:
-            return self.stop(at, Outcome.FAILED, useless, exit_code_for(cause))
-        return self.open(at, lost, DecisionKind.SWAP, exit_code_for(cause), member.rank, member.id)
-
-    def needed_for(self, member: Member) -> Rank | None:
-        """The rank that misses something without it. A leaver is needed until the world has resumed without it."""
-        if member.rank is None or self.roster.is_understudy(member):
-            return None
-        handed_over = member.leaving and self.stage not in (Stage.STOPPING, Stage.FORMING)
-        return None if handed_over else member.rank
-
-    def successor_of(self, leaver: Member) -> MemberId | None:
-        return None if leaver.rank is None else self.roster.holders.get(leaver.rank)
-
-    def _on_spare_lost(self, at: float, member: Member, was_warm: bool, cause: Cause) -> list[Command]:
-        self.pool.on_spare_lost(member, was_warm)
-        reason = f"spare {member.id} was lost: {cause.detail}"
-        if self.released:
-            return []  # the job is at its end and needs no spare any more
-        if self.stage is Stage.TRAINING or self.stage is Stage.FOUNDING:
-            return self._refill(at, reason)
-        return []
-
-    def _on_left(self, at: float, rank: Rank, cause: Cause) -> list[Command]:
-        """A script came to its end. All of them: the job is done."""
-        if cause.exit_code != 0:
-            reason = f"rank {rank} ended its script with a failure: {cause.detail}"
-            return self.stop(at, Outcome.FAILED, reason, exit_code_for(cause))
-        self.left.add(rank)
-        if not self.released and self.stage in (Stage.STOPPING, Stage.FORMING):
-            reason = f"rank {rank} ended its script while the world was being formed again"
-            return self.stop(at, Outcome.FAILED, reason, exit_code_for(cause))
-        if len(self.left) == self.recovery.present_count:
-            return self.stop(at, Outcome.SUCCEEDED, "every rank ended its script", 0)
-        return []
+    # -- opening the next generation -------------------------------------------------------------------------------
 
     def open(
         self,
@@ -319,7 +266,8 @@ class JobMachine:
             commands += [degraded, self.recovery.record()] if degraded is not None else self.man_vacancies(at)
         if not self.recovery.restart and (self.recovery.joining or self.recovery.vacancies()):
             return commands  # a silent host may come back with its spares; if not, its loss will say so
-        step = self.recovery.verdict(at, refusals(self), why_not_degraded(self))
+        degraded_now = Rung.DEGRADE in self.ladder.under_way
+        step = self.recovery.verdict(at, refusals(self), why_not_degraded(self), degraded_now)
         if isinstance(step, str):
             return commands + self.stop(at, Outcome.FAILED, step, 1)
         return commands + step
@@ -366,11 +314,11 @@ class JobMachine:
         if self.released:
             return []
         if self.refill_at is not None and at >= self.refill_at:
-            return self._refill(at, "the pool is below its size")
-        late = self.recovery.forming_is_late(at) or self.recovery.boundary_is_late(at)
+            return self.refill(at, "the pool is below its size")
+        late = lateness.why_too_late(self.recovery, at)
         if late is not None:
             return self.open(at, late, DecisionKind.ALARM)
-        return self.recovery.on_tick(at) + self.migration.on_tick(at)
+        return lateness.on_tick(self.recovery, at) + self.migration.on_tick(at)
 
     # -- recovery's end ---------------------------------------------------------------------------------------------
 
@@ -382,13 +330,15 @@ class JobMachine:
         if commands:
             assert self.recovery.plan is not None
             self.ladder.resumed(self.recovery.plan, cold)
+            self.agreement.gone_back(self.recovery.plan.step)
             self.refill_at = event.at + self.policy.refill_delay
+            commands += on_all_resumed(self, event.at)
         return commands + self._go_on_moving(event.at)
 
     def _on_recovery_failed(self, event: ev.RecoveryFailed, member: Member) -> list[Command]:
         if event.generation != self.generation or self.stage is not Stage.FORMING:
             return []
-        if member.leaving and self.successor_of(member) not in self.recovery.awaited:
+        if member.leaving and self._successor_of(member) not in self.recovery.awaited:
             return []  # its successor has everything
         if self.recovery.is_saving:  # what it held is lost with it; its twins or its copies may do
             return self._on_resumed(
@@ -399,6 +349,9 @@ class JobMachine:
         if leavers and self.recovery.attempts:  # not only once: then their twins shall give
             return self.recovery.kill(event.at, leavers, f"{why}; it could not hand its rank over")
         return self.open(event.at, why, DecisionKind.ALARM)
+
+    def _successor_of(self, leaver: Member) -> MemberId | None:
+        return None if leaver.rank is None else self.roster.holders.get(leaver.rank)
 
     def _on_parked(self, at: float, member: Member) -> list[Command]:
         if member.rank is None:
@@ -416,16 +369,16 @@ class JobMachine:
         return self.migration.want(at, ranks, reason) + self._go_on_moving(at)
 
     def refill_now(self, at: float, reason: str) -> list[Command]:
-        return self._refill(at, reason) if self.stage is Stage.TRAINING else []
+        return self.refill(at, reason) if self.stage is Stage.TRAINING else []
 
     def _go_on_moving(self, at: float) -> list[Command]:
         if self.left or self.released:
             return []
         commands = self.migration.go_on(at)
-        self._refill_for_the_absent(at)
+        self.refill_for_the_absent(at)
         return commands
 
-    def _refill_for_the_absent(self, at: float) -> None:
+    def refill_for_the_absent(self, at: float) -> None:
         """A spare that prepares for one of them leaves its place to the next."""
         if any(rank not in self.roster.holders for rank in self.recovery.absent):
             self.refill_soon(at)
@@ -487,10 +440,3 @@ class JobMachine:
 
     def decision(self, at: float, kind: DecisionKind, reason: str) -> RecordDecision:
         return RecordDecision(at=at, generation=self.generation, kind=kind, reason=reason)
-
-
-def exit_code_for(cause: Cause) -> int:
-    """The exit code of `understudy run` when this loss ends the job: 128 + signal, or the script's own code."""
-    if cause.exit_code < 0:
-        return 128 - cause.exit_code
-    return cause.exit_code or 1

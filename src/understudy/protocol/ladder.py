@@ -152,6 +152,8 @@ def begin_restart_if_stuck(machine: "JobMachine", at: float) -> list[Command]:
     cannot be saved, and nobody can tell which."""
     recovery = machine.recovery
     stuck = recovery.established and recovery.attempts >= machine.policy.attempts_per_rung and not recovery.cold
+    if recovery.step_down is not None:
+        return []  # what the processes hold is not worth saving
     if recovery.restart or not stuck or cannot_restart(machine, at) is not None:
         return []
     recovery.restart = True

@@ -1,12 +1,13 @@
 """From what everybody reported to the plan of a generation: at which step all resume, and who gives state to whom."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from understudy.foundation.ids import Rank, StepNumber
 from understudy.protocol.commit import Action, action_for, judge
 from understudy.protocol.donors import NoDonor, choose_donors, named
 from understudy.protocol.positions import Position
+from understudy.protocol.probation import StepDown
 from understudy.protocol.rungs import Rung
 
 Donors = tuple[tuple[Rank, tuple[Rank, ...]], ...]
@@ -27,13 +28,14 @@ class Situation:
     benched: Mapping[Rank, Position] = field(default_factory=dict)
     refused: Mapping[Rung, str] = field(default_factory=dict)
     no_degrade: str = "there is somebody for every rank"
+    older_only: bool = False  # what is not trusted was left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """`handed`: ranks that take their state from their leavers. `rewind`: to an earlier state than the newest.
     `rung`: where the state comes from for whoever neither holds nor receives it. `from_copies`: receivers whose donor
-    keeps a copy of their state."""
+    keeps a copy of their state. `distrust`: nobody holds it."""
 
     step: StepNumber
     donors: Donors
@@ -42,14 +44,33 @@ class Plan:
     rewind: bool = False
     rung: Rung = Rung.SWAP
     from_copies: tuple[Rank, ...] = ()
+    distrust: bool = False
 
 
-def make_plan(situation: Situation, *, rewind: bool, at_boundary: bool, restart: bool = False) -> Plan | str:
+def make_plan(
+    situation: Situation, *, rewind: bool, at_boundary: bool, restart: bool = False, step_down: StepDown | None = None
+) -> Plan | str:
     """The plan, or the reason why there can be none. `restart`: the state is only to be saved."""
     if restart:
         return _plan_to_save(situation)
+    below = None if step_down is None else _plan_below(situation, step_down)
+    if isinstance(below, Plan) or (below is not None and step_down is not None and step_down.must):
+        return below
     back = _plan_to_go_back(situation) if rewind else None
-    return back or _plan_to_go_on(situation, at_boundary)
+    plan = back or _plan_to_go_on(situation, at_boundary)
+    if below is None or isinstance(plan, str):
+        return plan
+    return replace(plan, reason=f"{plan.reason}; there was nothing to step down to: {below}")
+
+
+def _plan_below(situation: Situation, step_down: StepDown) -> Plan | str:
+    """With nothing of what is not trusted: not even what members hold that lived through it all."""
+    left = {rank: step_down.left_of(position) for rank, position in situation.positions.items()}
+    trusted = replace(situation, positions=left, leavers={}, benched={}, older_only=True)
+    verdict = judge({**situation.positions, **situation.leavers, **situation.benched})
+    newest = None if verdict is None else verdict.step
+    plan = _plan_to_go_back(trusted) or _plan_from_saved(trusted, newest, str(step_down))
+    return plan if isinstance(plan, str) else replace(plan, distrust=True, rewind=True)
 
 
 def _plan_to_go_on(situation: Situation, at_boundary: bool) -> Plan | str:
@@ -94,7 +115,8 @@ def _plan_from_saved(situation: Situation, newest: StepNumber | None, why: str) 
                 rung=Rung.PEER_MEMORY,
                 from_copies=tuple(sorted(from_copies)),
             )
-    why_not = "no state is saved of every rank" if steps - {newest} else "nothing is saved"
+    nothing = "nothing older is saved" if situation.older_only else "nothing is saved"
+    why_not = "no state is saved of every rank" if steps - {newest} else nothing
     return _plan_from_checkpoint(situation, newest, f"{why}; no peer memory: {why_not}")
 
 
@@ -106,7 +128,8 @@ def _plan_from_checkpoint(situation: Situation, newest: StepNumber | None, why: 
     known = [set(position.durable) for position in situation.positions.values()]
     steps = {step for step in set.intersection(*known) if newest is None or step <= newest} if known else set()
     if not steps:
-        return f"{why}; no durable checkpoint: " + ("none is whole" if any(known) else "none was written")
+        nothing = "none is older" if situation.older_only else "none was written"
+        return f"{why}; no durable checkpoint: " + ("none is whole" if any(known) else nothing)
     step = max(steps)
     again = "" if newest is None else f"; steps {step} to {newest - 1} run again"
     reason = f"{why}; durable checkpoint: everybody loads the state before step {step}{again}"

@@ -28,6 +28,7 @@ class Policy:
     recovery_attempts: int = 20  # generations in a row without a resumed world until the job stops
     attempts_per_rung: int = 5  # generations in a row without a resumed world until all processes begin anew
     rungs: RungLimits = RungLimits()  # --policy: how often each rung of the ladder may be taken
+    probation: int = 3  # --policy: steps after a recovery in which bad state leads to the next rung
     boundary_notice: float = 0.05  # seconds for the news of a boundary to reach every rank before it gets there
     peer_memory: int = 0  # --peer-memory: ranks without a twin are saved every so many steps; 0: never
     min_healthy: int = 0  # --min-healthy: ranks that must be well for a request to be granted; 0: half

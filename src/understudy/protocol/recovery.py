@@ -5,7 +5,7 @@ answered is said again on a tick, and every answer may come twice.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
@@ -24,10 +24,11 @@ from understudy.protocol.planning import Situation, make_plan
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
 from understudy.protocol.positions import Position
+from understudy.protocol.probation import Probation, StepDown, steps_to_watch
 from understudy.protocol.roster import Member, Roster, Standing
 from understudy.protocol.rungs import Rung
 from understudy.protocol.stages import Stage
-from understudy.protocol.telling import assign, catch_up, leave, say_again
+from understudy.protocol.telling import assign, catch_up, leave
 
 _TOGETHER = 2.0  # seconds
 
@@ -60,44 +61,25 @@ class Recovery:
     rewind: bool = False  # to the last state that all twins agreed on; until the world has resumed there
     restart: bool = False  # all processes are to begin anew, once the state is saved
     cold: bool = False  # ranks go to new processes, whether spares are wanted or not; until the world has resumed
+    probation: Probation | None = None
+    step_down: StepDown | None = None  # until the world has resumed
+    not_finite: set[Rank] = field(default_factory=set)  # who said so when it resumed
     plan: ResumeAt | None = None
     deadline: float | None = None
     resend_at: float | None = None
     killed: set[MemberId] = field(default_factory=set)
 
     def copy(self, roster: Roster, hosts: Hosts) -> "Recovery":
-        return Recovery(
-            self.policy,
-            roster,
-            hosts,
-            self.stage,
-            self.generation,
-            self.founded_in,
-            self.reason,
-            self.pace,
-            self.established,
-            self.start_overs,
-            self.attempts,
-            self.attempted_at,
-            set(self.awaited),
-            set(self.joining),
-            dict(self.positions),
-            dict(self.twin_keys),
-            dict(self.holdings),
-            dict(self.replicas),
-            self.absent,
-            dict(self.homes),
-            self.store,
-            self.boundary,
-            dict(self.leavers_at),
-            self.rewind,
-            self.restart,
-            self.cold,
-            self.plan,
-            self.deadline,
-            self.resend_at,
-            set(self.killed),
-        )
+        twin = object.__new__(Recovery)  # the explorer does this very often, and `replace` takes much longer
+        for name in _FIELDS:
+            setattr(twin, name, getattr(self, name))
+        twin.roster, twin.hosts = roster, hosts
+        twin.awaited, twin.joining, twin.killed = set(self.awaited), set(self.joining), set(self.killed)
+        twin.positions, twin.leavers_at = dict(self.positions), dict(self.leavers_at)
+        twin.twin_keys, twin.holdings = dict(self.twin_keys), dict(self.holdings)
+        twin.replicas, twin.homes = dict(self.replicas), dict(self.homes)
+        twin.not_finite = set(self.not_finite)
+        return twin
 
     # -- founding -------------------------------------------------------------------------------------------------
 
@@ -125,7 +107,7 @@ class Recovery:
             self._seat(member, rank, Standing.ACTIVE, at)
             assigns += assign(self, member)
         kind = DecisionKind.START if first else DecisionKind.START_OVER
-        return [self._decision(at, kind, reason), self.record(), *starts, *assigns]
+        return [self.decision(at, kind, reason), self.record(), *starts, *assigns]
 
     def on_connected(self, member: Member) -> list[Command]:
         member.connected = True
@@ -149,7 +131,7 @@ class Recovery:
                 f"{Rung.CHECKPOINT.value}: the job began with the state before step {event.began_at}, which an earlier "
                 "run had written: no process of that run was left, so no other rung could hold"
             )
-            warnings.append(self._decision(at, DecisionKind.CHECKPOINT, text, step=event.began_at))
+            warnings.append(self.decision(at, DecisionKind.CHECKPOINT, text, step=event.began_at))
         return [self.record(), *warnings] if news else warnings  # whoever takes over must not start over
 
     def _warn_of_ranks_without_twin(self, at: float) -> list[Command]:
@@ -159,7 +141,7 @@ class Recovery:
         who = f"{named(alone)} of {self.policy.world_size} {'has' if len(alone) == 1 else 'have'} no twin"
         hosts = {rank: host for rank, (host, _) in self.homes.items()}
         covered = cover(alone, hosts, self.policy.peer_memory)
-        return [self._decision(at, DecisionKind.WARN, f"{who}: {covered}")]
+        return [self.decision(at, DecisionKind.WARN, f"{who}: {covered}")]
 
     def cannot_start_over(self) -> str | None:
         if self.start_overs >= self.policy.max_start_overs:
@@ -207,7 +189,7 @@ class Recovery:
         self.deadline = at + self.policy.stall_deadline(self.pace)
         self.resend_at = at + self.policy.resend_every
         manned = self.man_vacancies(at, pool) if self.established else []
-        return [self._decision(at, kind, reason, rank, member), self.record(), *leave(self, told), *manned]
+        return [self.decision(at, kind, reason, rank, member), self.record(), *leave(self, told), *manned]
 
     def move(self, at: float, ranks: list[Rank], boundary: StepNumber, steps: int, reason: str) -> list[Command]:
         """Abandon the current generation at a boundary, so many `steps` from now. The understudies of `ranks` are
@@ -221,7 +203,7 @@ class Recovery:
         told = self._await_reports()
         self.deadline = at + self.policy.stall_deadline(self.pace) + steps * self.pace
         self.resend_at = at + self.policy.resend_every
-        return [self._decision(at, DecisionKind.MOVE, reason, step=boundary), self.record(), *leave(self, told)]
+        return [self.decision(at, DecisionKind.MOVE, reason, step=boundary), self.record(), *leave(self, told)]
 
     def come_back(self, at: float, ranks: list[Rank], boundary: StepNumber, steps: int) -> list[Command]:
         """There is somebody prepared for each of these absent ranks: they come back at a boundary."""
@@ -302,6 +284,7 @@ class Recovery:
         self.positions.clear()
         self.killed.clear()
         self.leavers_at.clear()
+        self.not_finite.clear()
         self.plan = self.boundary = None
         self.deadline = self.resend_at = None
 
@@ -349,7 +332,7 @@ class Recovery:
 
     # -- verdict ----------------------------------------------------------------------------------------------------
 
-    def verdict(self, at: float, refused: Mapping[Rung, str], no_degrade: str) -> list[Command] | str:
+    def verdict(self, at: float, refused: Mapping[Rung, str], no_degrade: str, degraded: bool) -> list[Command] | str:
         """The plan for this generation, or the reason why there can be none. `refused`: rungs that may not be taken."""
         situation = Situation(
             positions={rank: p for rank, p in self.positions.items() if rank not in self.absent},
@@ -361,14 +344,15 @@ class Recovery:
             refused=refused,
             no_degrade=no_degrade,
         )
-        plan = make_plan(situation, rewind=self.rewind, at_boundary=self.boundary is not None, restart=self.restart)
+        at_boundary, down = self.boundary is not None, self.step_down
+        plan = make_plan(situation, rewind=self.rewind, at_boundary=at_boundary, restart=self.restart, step_down=down)
         if isinstance(plan, str):
             return f"{self.reason}; {plan}"
         members = self.present()
         if plan.rung is Rung.RESTART:
             members = [member for member in members if member.rank in self.positions]  # who rehearses has nothing
         self.store = self._choose_store(at)  # its host may have been lost since the generation was opened
-        self.plan = ResumeAt(
+        resume = ResumeAt(
             generation=self.generation,
             step=plan.step,
             members=tuple(member.id for member in members),
@@ -380,7 +364,10 @@ class Recovery:
             rung=plan.rung,
             absent=tuple(sorted(self.absent)),
             from_copies=plan.from_copies,
+            distrust=plan.distrust,
         )
+        watch = steps_to_watch(self.policy.probation, resume, degraded, self.probation, at_boundary)
+        self.plan = replace(resume, probation=watch)
         for member in self.roster.seated():
             if member.rank in self.absent and member.standing is Standing.ACTIVE:
                 member.standing = Standing.BENCHED
@@ -390,13 +377,15 @@ class Recovery:
         self.deadline = at + self.policy.forming_limit
         self.resend_at = at + self.policy.resend_every
         kind = DecisionKind.REWIND if plan.rewind else DecisionKind.VERDICT
-        return [self._decision(at, kind, plan.reason, step=plan.step), self.plan]
+        return [self.decision(at, kind, plan.reason, step=plan.step), self.plan]
 
     def on_resumed(self, event: ev.MemberResumed, member: Member) -> list[Command]:
         if event.generation != self.generation or self.stage is not Stage.FORMING:
             return []
         member.standing = Standing.ACTIVE
         self.awaited.discard(member.id)
+        if not event.finite and member.rank is not None:
+            self.not_finite.add(member.rank)
         if self.awaited or self.everything_is_saved:
             return []
         assert self.plan is not None
@@ -404,7 +393,7 @@ class Recovery:
         self.attempts, self.attempted_at = 0, None
         self.deadline = self.resend_at = None
         self.rewind = False
-        resumed = self._decision(event.at, DecisionKind.RESUMED, self.reason, step=self.plan.step)
+        resumed = self.decision(event.at, DecisionKind.RESUMED, self.reason, step=self.plan.step)
         over: list[Command] = [
             KillMember(member=leaver.id, reason=f"it has handed rank {leaver.rank} over")
             for leaver in self.roster.departing()
@@ -421,47 +410,6 @@ class Recovery:
         """... and waits to be ended."""
         return self.is_saving and not self.awaited
 
-    # -- time -------------------------------------------------------------------------------------------------------
-
-    def next_deadline(self) -> float | None:
-        joiners = [self._preparation_deadline(id_) for id_ in self.joining if id_ not in self.killed]
-        deadlines = [d for d in (self.deadline, self.resend_at, *joiners) if d is not None]
-        return min(deadlines, default=None)
-
-    def forming_is_late(self, at: float) -> str | None:
-        if self.stage is Stage.FORMING and self.deadline is not None and at >= self.deadline:
-            return (
-                f"{len(self.awaited)} members had not resumed {self.policy.forming_limit:g} s after the verdict "
-                "(--forming-limit)"
-            )
-        return None
-
-    def boundary_is_late(self, at: float) -> str | None:
-        late = self.stage is Stage.STOPPING and self.boundary is not None
-        if late and self.deadline is not None and at >= self.deadline:
-            return f"{len(self.awaited)} members did not come to the boundary before step {self.boundary} in time"
-        return None
-
-    def on_tick(self, at: float) -> list[Command]:
-        commands: list[Command] = []
-        if self.stage is Stage.STOPPING:
-            commands += self._kill_the_silent(at)
-        if self.resend_at is not None and at >= self.resend_at:
-            self.resend_at = at + self.policy.resend_every
-            commands += say_again(self)
-        return commands
-
-    def _kill_the_silent(self, at: float) -> list[Command]:
-        silent: list[Member] = []
-        if self.deadline is not None and at >= self.deadline:
-            self.deadline = None
-            awaited = [self.roster.members[id_] for id_ in sorted(self.awaited)]
-            silent += [member for member in awaited if member.host not in self.hosts.silent]
-        slow = [self.roster.members[id_] for id_ in sorted(self.joining) if at >= self._preparation_deadline(id_)]
-        commands = self.kill(at, silent, "it did not report its position in time: it hangs")
-        limit = f"it was not prepared within {self.policy.preparation_limit:g} s (--preparation-limit)"
-        return commands + self.kill(at, slow, limit)
-
     def kill(self, at: float, members: list[Member], reason: str) -> list[Command]:
         """End members that hang. Their loss opens the next generation."""
         commands: list[Command] = []
@@ -470,13 +418,10 @@ class Recovery:
                 continue
             self.killed.add(member.id)
             commands += [
-                self._decision(at, DecisionKind.KILL, reason, member.rank, member.id),
+                self.decision(at, DecisionKind.KILL, reason, member.rank, member.id),
                 KillMember(member=member.id, reason=reason, hang=True),
             ]
         return commands
-
-    def _preparation_deadline(self, member: MemberId) -> float:
-        return self.roster.members[member].assigned_at + self.policy.preparation_limit
 
     # -- small change -------------------------------------------------------------------------------------------------
 
@@ -488,7 +433,7 @@ class Recovery:
             absent=tuple(sorted(self.absent)),
         )
 
-    def _decision(
+    def decision(
         self,
         at: float,
         kind: DecisionKind,
@@ -500,3 +445,6 @@ class Recovery:
         return RecordDecision(
             at=at, generation=self.generation, kind=kind, reason=reason, rank=rank, member=member, step=step
         )
+
+
+_FIELDS = tuple(field.name for field in fields(Recovery))

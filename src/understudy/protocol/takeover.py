@@ -14,6 +14,7 @@ from understudy.protocol.commands import Command, StopJob
 from understudy.protocol.job import JobMachine
 from understudy.protocol.ladder import Ladder
 from understudy.protocol.policy import Policy
+from understudy.protocol.probation import Probation, StepDown
 from understudy.protocol.roster import Member, Standing
 from understudy.protocol.rungs import Rung
 from understudy.protocol.stages import Stage
@@ -73,6 +74,8 @@ class Facts:
     cold: bool = False
     agreed: StepNumber | None = None  # the newest state that all twins had in common
     rewind: bool = False
+    probation: Probation | None = None
+    step_down: StepDown | None = None
 
     def active(self) -> dict[Rank, MemberId]:
         """Who trained, by rank."""
@@ -127,6 +130,8 @@ def facts_of(machine: JobMachine, at: float) -> Facts:
         moves=tuple(sorted(machine.migration.reasons.items())),
         agreed=machine.agreement.agreed,
         rewind=recovery.rewind,
+        probation=recovery.probation,
+        step_down=recovery.step_down,
         absent=tuple(sorted(recovery.absent)),
         replicas=tuple((rank, tuple(sorted(replica))) for rank, replica in sorted(recovery.replicas.items())),
         rungs_taken=tuple(machine.ladder.taken.items()),
@@ -160,6 +165,7 @@ def take_over(policy: Policy, facts: Facts, at: float) -> tuple[JobMachine, tupl
     recovery.replicas = {rank: frozenset(replica) for rank, replica in facts.replicas}
     machine.ladder = Ladder(dict(facts.rungs_taken), set(facts.rungs_under_way))
     recovery.restart, recovery.cold = facts.restart, facts.cold
+    recovery.probation, recovery.step_down = facts.probation, facts.step_down
     if facts.stopped is not None:
         machine.stopped = facts.stopped
         return machine, (facts.stopped,)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from understudy.protocol import events as ev
 from understudy.protocol.agreement import Finding
 from understudy.protocol.commands import Command, DecisionKind, KeepAgreed, KillMember, Outcome
+from understudy.protocol.probation import distrust
 from understudy.protocol.roster import Member
 from understudy.protocol.stages import Stage
 
@@ -20,8 +21,9 @@ def on_digest(machine: "JobMachine", event: ev.DigestTold, member: Member) -> li
     if not current or member.rank is None or machine.roster.holders.get(member.rank) != member.id:
         return []
     recovery = machine.recovery
-    finding = machine.agreement.take(member.rank, event.step, event.digest, recovery.present_count, recovery.twin_keys)
-    if finding is None:
+    present, keys, copied = recovery.present_count, recovery.twin_keys, event.copied
+    finding = machine.agreement.take(member.rank, event.step, event.digest, present, keys, copied)
+    if finding is None or (finding.agreed and not copied):
         return []
     if finding.agreed:
         everybody = tuple(holder.id for holder in recovery.present())
@@ -37,6 +39,9 @@ def _on_disagreement(machine: "JobMachine", at: float, finding: Finding) -> list
         return machine.stop(at, Outcome.FAILED, f"{reason}; to compute it again did not help", 1)
     machine.agreement.torn_at = finding.step if finding.torn else None
     machine.recovery.rewind = agreed is not None
+    probation = machine.recovery.probation
+    if agreed is None and probation is not None and probation.covers(finding.step):
+        reason = distrust(machine, reason, must=not finding.odd)  # without the odd one, the others are in agreement
     noted: list[Command] = [machine.decision(at, DecisionKind.CORRUPT, reason), machine.recovery.record()]
     if not finding.odd:
         return noted + machine.open(at, reason, DecisionKind.ALARM)

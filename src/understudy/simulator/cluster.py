@@ -17,9 +17,10 @@ from understudy.protocol.policy import Policy
 from understudy.protocol.requests import Request
 from understudy.simulator.faults import Fault
 from understudy.simulator.leadership import Leadership
-from understudy.simulator.member import MEETING_PLACES, Meeting, Place, SimulatedMember
+from understudy.simulator.member import SimulatedMember
 from understudy.simulator.mishaps import OF_HOSTS, WHEN_ACTING, HostPlan, Mishap, MishapKind
 from understudy.simulator.network import Weather
+from understudy.simulator.places import MEETING_PLACES, Meeting, Place
 from understudy.simulator.script import Script, State
 from understudy.simulator.simulation import Simulation
 

@@ -36,7 +36,8 @@ from understudy.protocol.policy import Policy
 from understudy.protocol.requests import MoveRanks
 from understudy.protocol.stages import Stage
 from understudy.simulator.invariants import Violation
-from understudy.simulator.member import Place, SimulatedMember
+from understudy.simulator.member import SimulatedMember
+from understudy.simulator.places import Place
 from understudy.simulator.reasons import kind_of_stop, why_stop_is_wrong
 from understudy.simulator.script import Script
 from understudy.simulator.snapshot import MACHINE, snapshot_key
@@ -237,6 +238,7 @@ def opening(script: Script, spares: int, faults: int, moves: int = 0) -> Branch:
         max_deaths_per_step=1000,
         recovery_attempts=1000,
         spare_failures_in_a_row=1000,
+        probation=0,  # nobody's state turns bad here
     )
     branch = Branch(script, JobMachine(policy), faults, moves)
     branch.handle(ev.JobStarted(at=0.0))

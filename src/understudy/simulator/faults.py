@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from random import Random
 
 from understudy.foundation.ids import Rank
-from understudy.simulator.member import Place, SimulatedMember
+from understudy.simulator.member import SimulatedMember
+from understudy.simulator.places import Place
 
 
 class FaultKind(enum.Enum):
     KILL = "kill"
     HANG = "hang"
     FLIP = "flip"  # a bit of its state changes, and nobody notices
+    SPOIL = "spoil"  # its state is not made of numbers any more
     POISON = "poison"  # it can take part in no new world, and nobody notices until there is to be one
 
 

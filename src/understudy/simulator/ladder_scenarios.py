@@ -9,7 +9,7 @@ from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.requests import KeepSpares
 from understudy.simulator.cluster_scenarios import cluster_simulation_of, draw_cluster_scenario
 from understudy.simulator.faults import Fault, FaultKind, Moment, draw_faults
-from understudy.simulator.scenarios import Report, draw_scenario, run_to_the_end
+from understudy.simulator.scenarios import Report, Scenario, draw_scenario, run_to_the_end
 from understudy.simulator.simulation import Simulation
 
 
@@ -36,11 +36,7 @@ def play_degraded(seed: int) -> Report:
         for _ in range(chance.choice((0, 1, 1, 2)))
     )
     drawn = replace(scenario, script=script, faults=faults, policy=policy)
-    simulation = Simulation(
-        script, policy, chance=Random(f"run {seed}"), faults=faults, weather=scenario.weather, requests=requests
-    )
-    call = f"understudy.simulator.ladder_scenarios.play_degraded({seed})"
-    return run_to_the_end(seed, simulation, call, (drawn, requests))
+    return _run("play_degraded", seed, drawn, requests)
 
 
 def play_with_poison(seed: int) -> Report:
@@ -59,9 +55,7 @@ def play_with_poison(seed: int) -> Report:
     )
     policy = replace(scenario.policy, world_size=world, recovery_attempts=60)
     drawn = replace(scenario, script=script, faults=faults, policy=policy)
-    simulation = Simulation(script, policy, chance=Random(f"run {seed}"), faults=faults, weather=scenario.weather)
-    call = f"understudy.simulator.ladder_scenarios.play_with_poison({seed})"
-    return run_to_the_end(seed, simulation, call, drawn)
+    return _run("play_with_poison", seed, drawn)
 
 
 def play_with_peer_memory(seed: int) -> Report:
@@ -82,9 +76,7 @@ def play_with_peer_memory(seed: int) -> Report:
     faults = draw_faults(chance, chance.choice((1, 2, 2, 3, 4)), world, script.steps, chance.choice((0.0, 0.3)))
     policy = replace(scenario.policy, world_size=world)
     drawn = replace(scenario, script=script, faults=faults, policy=policy)
-    simulation = Simulation(script, policy, chance=Random(f"run {seed}"), faults=faults, weather=scenario.weather)
-    call = f"understudy.simulator.ladder_scenarios.play_with_peer_memory({seed})"
-    return run_to_the_end(seed, simulation, call, drawn)
+    return _run("play_with_peer_memory", seed, drawn)
 
 
 def play_with_lost_hosts_and_peer_memory(seed: int) -> Report:
@@ -102,3 +94,43 @@ def play_with_lost_hosts_and_peer_memory(seed: int) -> Report:
     drawn = replace(drawn, scenario=replace(drawn.scenario, script=script))
     call = f"understudy.simulator.ladder_scenarios.play_with_lost_hosts_and_peer_memory({seed})"
     return run_to_the_end(seed, cluster_simulation_of(drawn), call, drawn)
+
+
+def play_on_probation(seed: int) -> Report:
+    """A rank is lost, and somebody's state turns bad right after the recovery, or while it is on probation. Copies are
+    in peer memory, or kept by twins that compare, or there are none."""
+    chance = Random(f"probation {seed}")
+    scenario = draw_scenario(seed)
+    world = min(scenario.script.world_size, 16)
+    alone = chance.random() < 0.5
+    script = replace(
+        scenario.script,
+        world_size=world,
+        steps=chance.randint(6, 14),
+        fenced=True,
+        shards=world if alone else chance.choice((1, max(1, world // 2))),
+        crossed=False,
+        save_every=chance.choice((1, 1, 2)) if alone else 0,
+        compare_every=0 if alone else chance.choice((0, 1, 2)),
+    )
+    moment = chance.choice((Moment.RESUME, Moment.RESUME, Moment.COMPUTING, Moment.COLLECTIVE))
+    faults = (
+        Fault(kind=FaultKind.KILL, moment=Moment.COLLECTIVE, rank=Rank(chance.randrange(world)), step=3),
+        Fault(kind=FaultKind.SPOIL, moment=moment, step=4),
+        *draw_faults(chance, chance.choice((0, 0, 1)), world, script.steps, 0.0),
+    )
+    policy = replace(scenario.policy, world_size=world, spares=2)
+    drawn = replace(scenario, script=script, faults=faults, policy=policy)
+    return _run("play_on_probation", seed, drawn)
+
+
+def _run(play: str, seed: int, drawn: Scenario, requests: tuple[KeepSpares, ...] = ()) -> Report:
+    simulation = Simulation(
+        drawn.script,
+        drawn.policy,
+        chance=Random(f"run {seed}"),
+        faults=drawn.faults,
+        weather=drawn.weather,
+        requests=requests,
+    )
+    return run_to_the_end(seed, simulation, f"{__name__}.{play}({seed})", (drawn, requests))

@@ -7,10 +7,8 @@ time, the network or faults: the world decides when a move happens, whether a me
 The simulation moves members in fine steps; the explorer joins moves between which nothing visible can happen.
 """
 
-import enum
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
@@ -26,70 +24,9 @@ from understudy.protocol.commands import (
 from understudy.protocol.commit import Action, action_for
 from understudy.protocol.positions import Position
 from understudy.protocol.rungs import Rung
+from understudy.simulator.places import INTERRUPTIBLE, MEETING_PLACES, Meeting, Place, Surroundings
 from understudy.simulator.script import Script, State
-
-Meeting = tuple[int, str, int]
-"""A collective or a barrier: its generation, its name, and the step."""
-
-
-class Place(enum.Enum):
-    STARTING = "starting"  # a process that has not said hello
-    IDLE = "idle"  # a spare, or a founding member that was not told its rank yet
-    SETUP = "setup"  # founding: the user's setup
-    REHEARSING = "rehearsing"  # joiner: setup and one step in a sandbox
-    COMPUTING = "computing"
-    COLLECTIVE = "in collective"
-    FENCE = "at fence"
-    APPLYING = "applying"
-    ESTABLISHING = "establishing"  # the barrier after the first step
-    BETWEEN = "between steps"
-    UNWOUND = "unwound"  # left its generation, waits for the verdict
-    APPLYING_VERDICT = "applying by verdict"
-    REGROUPING = "regrouping"
-    AWAITING = "awaiting its turn"  # to receive; what it holds is whole still
-    RECEIVING = "receiving"
-    FINISHED = "finished"  # asks to be released
-    GIVING = "giving"  # its rank was given to another one, which takes its state
-    LEAVING = "leaving"
-    ENDED = "ended"
-
-
-MEETING_PLACES = frozenset({Place.COLLECTIVE, Place.FENCE, Place.ESTABLISHING, Place.REGROUPING})
-INTERRUPTIBLE = MEETING_PLACES | {
-    Place.AWAITING,
-    Place.RECEIVING,
-    Place.GIVING,
-    Place.FINISHED,
-    Place.SETUP,
-    Place.BETWEEN,
-    Place.UNWOUND,
-}
-"""Where the news of a newer generation is obeyed at once; elsewhere the member first comes to the end of the place."""
-
-
-class Surroundings(Protocol):
-    """What a member needs from the world around it."""
-
-    @property
-    def now(self) -> float: ...
-    def send(self, member: "SimulatedMember", event: ev.Event) -> None: ...
-    def arrive(self, member: "SimulatedMember", meeting: Meeting) -> None: ...
-    def is_complete(self, meeting: Meeting) -> bool: ...
-    def donor(self, receiver: "SimulatedMember") -> "SimulatedMember | None": ...
-    def on_acting(self, member: "SimulatedMember") -> None: ...
-    def on_applied(self, member: "SimulatedMember") -> None: ...
-    def on_committed(self, member: "SimulatedMember") -> None: ...
-    def on_resumed(self, member: "SimulatedMember") -> None: ...
-    def on_stale(self, member: "SimulatedMember", command: Command) -> None: ...
-    def on_exit(self, member: "SimulatedMember") -> None: ...
-    @property
-    def has_other_hosts(self) -> bool: ...
-    def save(self, member: "SimulatedMember", state: State) -> bool: ...
-    def saved(self, member: "SimulatedMember") -> tuple[State, ...]: ...
-    def keeps(self, member: "SimulatedMember") -> tuple[tuple[Rank, StepNumber], ...]: ...
-    def copy_of(self, owner: "SimulatedMember", keeper: "SimulatedMember") -> State: ...
-    def reaches_keeper(self, member: "SimulatedMember") -> bool: ...
-    def forget_after(self, member: "SimulatedMember", step: int) -> None: ...
+from understudy.simulator.watching import after_commit
 
 
 @dataclass(slots=True)
@@ -116,6 +53,10 @@ class SimulatedMember:
     leaves: bool = False
     saves: bool = False  # all processes begin anew: it only saves what it holds
     corrupt: bool = False  # a bit of its state has flipped
+    spoilt: bool = False  # its state is no longer made of numbers
+    was_sound: bool = True  # when it resumed
+    held: int | None = None  # the copy that stays while it is on probation
+    watches_until: int = -1  # on probation: the last state at which it looks
     copies: tuple[State, ...] = ()  # of its state, whenever it was compared with its twins
     kept: int | None = None  # the one of them on which all agreed
     poisoned: bool = False  # it can take part in no new world, and does not know it
@@ -215,7 +156,7 @@ class SimulatedMember:
         elif self.place is Place.UNWOUND:
             self._obey_verdict(command, world)
         elif self.acting == command.generation and self.resumed:
-            world.send(self, ev.MemberResumed(at=world.now, member=self.id, generation=self.acting))
+            self._say_resumed(world)
 
     def _obey_verdict(self, command: ResumeAt, world: Surroundings) -> None:
         assert self.rank is not None
@@ -224,15 +165,17 @@ class SimulatedMember:
         if command.rewind:
             action = Action.RECEIVE if self.rank in donors else Action.HOLD
             self._go_back(command.step)
-        elif command.rung is Rung.PEER_MEMORY and self.rank not in donors and action is Action.RECEIVE:
+        elif self._brings_back(command, action):
             action = Action.HOLD
             self.state = next(state for state in world.saved(self) if len(state) == command.step)
+            self.spoilt = self.corrupt = False
         world.forget_after(self, command.step)
         self.acting, self.target, self.resumed = command.generation, command.step, False
         self.receives = action is Action.RECEIVE
         self.donors, self.from_copy = donors.get(self.rank, ()), self.rank in command.from_copies
         self.leaves = self.id in command.leavers
         self.saves = command.rung is Rung.RESTART
+        self.watches_until = command.step + command.probation if command.probation else -1
         if not self.leaves and not self.saves:
             world.on_acting(self)
         if action is Action.APPLY:
@@ -240,10 +183,14 @@ class SimulatedMember:
         else:
             self._take_part(world)
 
+    def _brings_back(self, command: ResumeAt, action: Action) -> bool:
+        lacks_it = action is Action.RECEIVE or command.distrust
+        return lacks_it and command.rung is Rung.PEER_MEMORY and self.rank not in dict(command.donors)
+
     def _go_back(self, step: int) -> None:
         self.copies = tuple(copy_ for copy_ in self.copies if len(copy_) <= step)
         if self.kept == step:
-            self.state, self.corrupt = self.copies[-1], False
+            self.state, self.corrupt, self.spoilt = self.copies[-1], False, False
 
     def _take_part(self, world: Surroundings) -> None:
         """In the world that is formed, or in nothing but handing over or saving."""
@@ -311,11 +258,11 @@ class SimulatedMember:
                 if not self.established:
                     self._establish(world)
                 else:
-                    self._commit(world)
+                    after_commit(self, world)
                     self._go_on(world)
             case Place.ESTABLISHING:
                 self.established = True  # not earlier: a rank that is not here yet has left nothing to a replacement
-                self._commit(world)
+                after_commit(self, world)
                 event = ev.MemberEstablished(
                     at=world.now,
                     member=self.id,
@@ -333,7 +280,7 @@ class SimulatedMember:
         match self.place:
             case Place.APPLYING_VERDICT:
                 self._apply(world)
-                self._commit(world)
+                after_commit(self, world)
                 if not self._unwind_if_abandoned(world):
                     self._take_part(world)
             case Place.REGROUPING if self.receives:
@@ -346,9 +293,9 @@ class SimulatedMember:
             case Place.RECEIVING:
                 donor = world.donor(self)
                 assert donor is not None
-                self.state, self.corrupt = donor.state, donor.corrupt
+                self.state, self.corrupt, self.spoilt = donor.state, donor.corrupt, donor.spoilt
                 if self.from_copy:
-                    self.state, self.corrupt = world.copy_of(self, donor), False
+                    self.state, self.corrupt, self.spoilt = world.copy_of(self, donor), False, False
                 self._resume(world)
 
     # -- parts of moves -----------------------------------------------------------------------------------------------
@@ -383,24 +330,6 @@ class SimulatedMember:
         self.state = (*self.state, self.attempt)
         self.arrived = False
         world.on_applied(self)
-
-    def _commit(self, world: Surroundings) -> None:
-        """Twins compare what they hold, and keep it until they know whether they agree."""
-        assert self.state is not None
-        if self.script.is_saved(self.state):
-            self.saving = self.state
-        else:
-            world.on_committed(self)
-        every = self.script.compare_every
-        if not every or len(self.state) % every:
-            return
-        if not self.corrupt:
-            agreed = tuple(copy_ for copy_ in self.copies[:-1] if len(copy_) == self.kept)
-            self.copies = (*agreed, *self.copies[-1:], self.state)
-        digest = "flipped" if self.corrupt else str(len(self.state))
-        step = StepNumber(len(self.state))
-        told = ev.DigestTold(at=world.now, member=self.id, generation=self.acting, step=step, digest=digest)
-        world.send(self, told)
 
     def _finish_saving(self, world: Surroundings) -> None:
         """If the copy did not get to another host, the step counts when it has been sent again."""
@@ -444,8 +373,14 @@ class SimulatedMember:
             self.saving = self.state
         self.resumed = self.established = True  # in a world that goes on, all have left what a replacement needs
         world.on_resumed(self)
-        world.send(self, ev.MemberResumed(at=world.now, member=self.id, generation=self.acting))
+        self.was_sound = not self.spoilt
+        self.held = max((len(copy) for copy in world.saved(self) if len(copy) < self.target), default=None)
+        self._say_resumed(world)
         self.enter(Place.BETWEEN)
+
+    def _say_resumed(self, world: Surroundings) -> None:
+        event = ev.MemberResumed(at=world.now, member=self.id, generation=self.acting, finite=self.was_sound)
+        world.send(self, event)
 
     def _unwind_if_abandoned(self, world: Surroundings) -> bool:
         if self.heard <= self.acting:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, str] = {
     "every rank ended its script": "succeeded",
+    "is not trusted": "bad state and nothing below",
     "(it has no twin)": "no live twin",
     "no live rank holds any state": "no state left",
     "ended its script with a failure": "lost after release",
@@ -43,6 +44,8 @@ def why_stop_is_wrong(stop: StopJob, world: "World") -> str | None:
         return f"outcome {stop.outcome.value} with reason: {stop.reason}"
     if kind in ("no live twin", "no state left") and (step := _saved_everywhere(world)) is not None:
         return f"a copy of the state before step {step} is saved for every rank, but the job stopped: {stop.reason}"
+    if kind == "bad state and nothing below" and not world.somebody_was_bad:
+        return f"nobody's state was bad, but the job stopped: {stop.reason}"
     if kind == "no live twin" and _every_shard_has_a_holder(world):
         return f"every shard is held by a living member, but the job stopped: {stop.reason}"
     if kind == "no state left" and any(map(_holds_state, world.members.values())):

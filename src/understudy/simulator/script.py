@@ -36,6 +36,10 @@ class Script:
         first = rank - rank % self.shards
         return tuple(Rank(number) for number in range(first, first + self.shards))
 
+    @property
+    def has_twins(self) -> bool:
+        return not self.crossed and self.shards < self.world_size
+
     def is_saved(self, state: State) -> bool:
         """Is a copy due of what a rank holds now?"""
         return self.save_every > 0 and len(state) > 1 and len(state) % self.save_every == 0

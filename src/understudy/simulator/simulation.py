@@ -20,8 +20,9 @@ from understudy.protocol.requests import Request
 from understudy.protocol.stages import Stage
 from understudy.simulator.faults import AT_ONCE, NAMES, Fault, FaultKind, Moment
 from understudy.simulator.invariants import Violation
-from understudy.simulator.member import MEETING_PLACES, Meeting, Place, SimulatedMember
+from understudy.simulator.member import SimulatedMember
 from understudy.simulator.network import Network, Weather
+from understudy.simulator.places import MEETING_PLACES, Meeting, Place
 from understudy.simulator.reasons import why_stop_is_wrong
 from understudy.simulator.script import Script
 from understudy.simulator.world import World
@@ -255,11 +256,15 @@ class Simulation(World):
             if second is not None and second is not member:
                 victims.append(second)
                 self.fired["two at once"] += 1
+        self.somebody_was_bad |= fault.kind in (FaultKind.FLIP, FaultKind.SPOIL)
         for victim in victims:
             self.story.append(f"fault: {fault.kind.value} {victim.id} (rank {victim.rank}) {victim.place.value}")
             if fault.kind is FaultKind.FLIP:
                 victim.corrupt = victim.state is not None
                 self.fired["flip"] += 1
+            elif fault.kind is FaultKind.SPOIL:
+                victim.spoilt = victim.state is not None
+                self.fired["spoil"] += 1
             elif fault.kind is FaultKind.POISON:
                 victim.poisoned = True
                 self.fired["poison"] += 1

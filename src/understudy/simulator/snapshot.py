@@ -91,7 +91,8 @@ def _machine(machine: JobMachine) -> Snapshot:
         frozenset(recovery.positions.items()),
         frozenset(recovery.twin_keys.items()),
         frozenset(recovery.holdings),
-        None if plan is None else (plan.generation, plan.step, plan.donors, plan.rung),
+        None if plan is None else (plan.generation, plan.step, plan.donors, plan.rung, plan.distrust),
+        (recovery.probation, recovery.step_down),
         frozenset(recovery.killed),
         tuple(
             (member.id, member.standing.value, member.rank, member.connected, member.assigned_in, member.leaving)
@@ -131,7 +132,7 @@ def _member(member: SimulatedMember) -> Snapshot:
         member.meeting,
         member.boundary,
         (member.leaves, member.saves, member.poisoned),
-        (member.corrupt, member.copies, member.kept, member.saving),
+        (member.corrupt, member.copies, member.kept, member.saving, member.spoilt, member.watches_until),
     )
 
 

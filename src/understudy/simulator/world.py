@@ -25,12 +25,13 @@ from understudy.protocol.commands import (
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
 from understudy.simulator.invariants import Invariants, Violation
-from understudy.simulator.member import Meeting, Place, SimulatedMember
+from understudy.simulator.member import SimulatedMember
+from understudy.simulator.places import Meeting, Place
 from understudy.simulator.script import Script, State
 
 
 class World(ABC):
-    """Implements `member.Surroundings`. `story`: the last events and commands, for the text of a violation."""
+    """Implements `places.Surroundings`. `story`: the last events and commands, for the text of a violation."""
 
     def __init__(self, script: Script, machine: JobMachine, story_length: int = 120) -> None:
         self.script = script
@@ -43,6 +44,7 @@ class World(ABC):
         self.story: deque[object] = deque(maxlen=story_length)
         self.stale: Counter[str] = Counter()
         self.outcome: StopJob | None = None
+        self.somebody_was_bad = False
 
     # -- for subclasses ---------------------------------------------------------------------------------------------
 
@@ -190,13 +192,16 @@ class World(ABC):
     def save(self, member: SimulatedMember, state: State) -> bool:
         """Is it saved wherever it should be?"""
         assert member.rank is not None
-        self.write_copy(self.host_for(member), member.rank, state)
+        kept = self.peer_memory.get((self.host_for(member), member.rank), ())
+        on_probation = len(state) <= member.watches_until
+        held = tuple(copy for copy in kept if on_probation and len(copy) == member.held != len(state))
+        self.write_copy(self.host_for(member), member.rank, state, held)
         return True
 
-    def write_copy(self, host: HostId, rank: Rank, state: State) -> None:
+    def write_copy(self, host: HostId, rank: Rank, state: State, held: tuple[State, ...] = ()) -> None:
         others = (copy for copy in self.peer_memory.get((host, rank), ()) if len(copy) != len(state))
         newest = sorted(others, key=len)[-1:]
-        self.peer_memory[host, rank] = (*newest, state)
+        self.peer_memory[host, rank] = (*(copy for copy in held if copy not in newest), *newest, state)
 
     def saved(self, member: SimulatedMember) -> tuple[State, ...]:
         assert member.rank is not None

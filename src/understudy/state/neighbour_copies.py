@@ -17,7 +17,7 @@ import torch
 
 from understudy.errors import TransferError
 from understudy.state.mail import Expected, Mail
-from understudy.state.snapshots import HEADER_SIZE, Slot, older, slots_of
+from understudy.state.snapshots import HEADER_SIZE, Slot, clear_after, older, slots_of
 
 _CHUNK = 8 << 20  # bytes
 _UNDER_WAY = 2  # chunks
@@ -116,9 +116,7 @@ def copies_on_this_host(folder: str, world: int, but_of: int) -> tuple[tuple[int
 def forget_copies_after(folder: str, world: int, step: int) -> None:
     """Everybody has gone back to `step`: what was copied of later ones is void."""
     for rank in _ranks_with_slots(folder, world):
-        for slot in slots_of(folder, world, rank):
-            if (slot.step() or 0) > step:
-                slot.clear()
+        clear_after(slots_of(folder, world, rank), step)
 
 
 def remove_copies(folder: str, world: int, but_of: Collection[int] = ()) -> None:

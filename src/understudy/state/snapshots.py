@@ -26,6 +26,7 @@ from understudy.state.manifest import Inventory, Protected
 
 _HEADER = struct.Struct("<8sQQQ16s")  # magic, step, place and length of the table, digest of all that
 HEADER_SIZE = _HEADER.size
+NEWEST = 2  # copies of each rank that stay
 _MAGIC = b"snapshot"
 _DATA = 4096  # where the first tensor begins
 _ALIGNED = 64
@@ -194,19 +195,34 @@ def _tensor(content: mmap.mmap, entry: _Entry) -> torch.Tensor:
 
 
 def slots_of(folder: str, world: int, rank: int) -> list[Slot]:
-    return [Slot(Path(folder) / f"snapshot-{world}-{rank}-{number}") for number in (0, 1)]
+    """For the newest copies, and one more that only the rank itself uses, while it holds an older one."""
+    return [Slot(Path(folder) / f"snapshot-{world}-{rank}-{number}") for number in range(NEWEST + 1)]
 
 
 def older(slots: list[Slot]) -> Slot:
     return min(slots, key=lambda slot: -1 if (step := slot.step()) is None else step)
 
 
+def read_from(slots: list[Slot], step: int) -> Inventory:
+    for slot in slots:
+        if slot.step() == step:
+            return slot.read(step)
+    raise TransferError(f"there is no copy of the state before step {step}")
+
+
+def clear_after(slots: list[Slot], step: int) -> None:
+    for slot in slots:
+        if (slot.step() or 0) > step:
+            slot.clear()
+
+
 class Snapshots:
-    """Of one rank, every so many steps (`every`; 0 is never)."""
+    """Of one rank, every so many steps (`every`; 0 is never). Two copies; and a third while an older one is held."""
 
     def __init__(self, folder: str, world: int, rank: int, every: int) -> None:
         self.every = every
         self.slots = slots_of(folder, world, rank)
+        self._held: int | None = None
         self._writing: threading.Thread | None = None
         self._trouble: str | None = None
 
@@ -236,13 +252,37 @@ class Snapshots:
         self._writing.start()
 
     def _write(self, inventory: Inventory, holds: int, then: Callable[[Slot], None]) -> None:
-        slot = older(self.slots)
+        slot = self._next_slot()
         try:
             slot.write(holds, inventory)
         except (OSError, ValueError, RuntimeError) as error:
             self._trouble = f"{type(error).__name__}: {error}"
         else:
             then(slot)
+
+    def _next_slot(self) -> Slot:
+        """For the next copy: an empty one as long as there are not two beside the one that is held."""
+        copies = self._copies()
+        free = sorted(step for step in copies if step != self._held)
+        if len(free) < NEWEST:
+            return next(slot for slot in self.slots if slot not in copies.values())
+        return copies[free[0]]
+
+    def _copies(self) -> dict[int, Slot]:
+        return {step: slot for slot in self.slots if (step := slot.step()) is not None}
+
+    def hold(self, step: int) -> None:
+        """Keep the newest copy that is older than the state before `step`, whatever is saved from now on."""
+        steps = self.steps()
+        self._held = max((one for one in steps if one < step), default=max(steps, default=None))
+
+    def release(self) -> None:
+        """Two copies are enough again."""
+        self.finish()
+        self._held = None
+        copies = self._copies()
+        for step in sorted(copies)[:-NEWEST]:
+            copies[step].remove()
 
     @property
     def under_way(self) -> bool:
@@ -263,10 +303,7 @@ class Snapshots:
         return tuple(sorted(step for slot in self.slots if (step := slot.step()) is not None))
 
     def read(self, step: int) -> Inventory:
-        for slot in self.slots:
-            if slot.step() == step:
-                return slot.read(step)
-        raise TransferError(f"the state before step {step} was not saved")
+        return read_from(self.slots, step)
 
     def stop(self) -> None:
         """Nobody needs copies of this rank."""
@@ -281,9 +318,7 @@ class Snapshots:
     def forget_after(self, step: int) -> None:
         """Everybody has gone back to `step`: what was saved of later ones is void."""
         self.finish()
-        for slot in self.slots:
-            if (slot.step() or 0) > step:
-                slot.clear()
+        clear_after(self.slots, step)
 
 
 def bring_back(protected: Protected, copy: Inventory) -> None:

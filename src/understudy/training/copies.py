@@ -51,7 +51,11 @@ class Copies:
         agreed = self._agreed()
         return agreed if agreed in self._copies else None
 
+    def forget_after(self, holds: int) -> None:
+        """Later states are not trusted."""
+        self._copies = {earlier: kept for earlier, kept in self._copies.items() if earlier <= holds}
+
     def go_back(self, protected: Protected, holds: int) -> None:
         """Put the copy in the place of the present state. It stays a copy."""
         bring_back(protected, self._copies[holds])
-        self._copies = {earlier: kept for earlier, kept in self._copies.items() if earlier <= holds}
+        self.forget_after(holds)

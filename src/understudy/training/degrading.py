@@ -14,6 +14,10 @@ from understudy.training.habits import Habits
 from understudy.training.loader import LoaderData
 from understudy.training.parts import Parts
 
+Mesh = tuple[tuple[int, ...], ...]
+"""For every replica the ranks that hold its shards, in their order. Empty: every rank holds everything, as under DDP.
+None stands for a division that nobody could do without a part of."""
+
 
 class Degrading:
     """`share`: (index, count) of this rank's part of each batch. `parts` is None while the world is whole."""
@@ -49,14 +53,21 @@ class Degrading:
         without any of its ranks."""
         if self.objection() is not None or self.share != (rank, size):
             return ()
-        found = {_row(parameter) for module in self._protected.modules.values() for parameter in module.parameters()}
-        found.discard(None)  # whole on every rank, as under DDP
-        if not found:
-            return (rank,)
-        row = found.pop()
-        return row if row is not None and not found else ()
+        mesh = self._mesh()
+        if mesh is None:
+            return ()
+        return next((row for row in mesh if rank in row), ()) if mesh else (rank,)
 
-    def go_without(self, absent: Collection[int], lanes: Collection[Collection[int]] = ()) -> None:
+    def _mesh(self) -> Mesh | None:
+        found = {
+            _mesh_of(parameter) for module in self._protected.modules.values() for parameter in module.parameters()
+        }
+        found.discard(())
+        if not found:
+            return ()
+        return found.pop() if len(found) == 1 else None
+
+    def go_without(self, absent: Collection[int]) -> None:
         """From now on the batches of the shares `absent` are shared out (`protocol.sharing_out`); with none the world
         is whole. Every generation says it anew, after its regroup."""
         if not absent:
@@ -67,7 +78,7 @@ class Degrading:
             raise UsageError(f"the batches of absent ranks cannot be shared out: {objection}")
         optimizers = (*self._protected.optimizers.values(), *self._protected.unnamed)
         self.parts = Parts(
-            SharingOut(self.share[1], tuple(sorted(absent)), tuple(tuple(lane) for lane in lanes)),
+            SharingOut(self.share[1], tuple(sorted(absent)), tuple(zip(*(self._mesh() or ()), strict=True))),
             self.share[0],
             data=self._data,
             engines=self._engines,
@@ -80,13 +91,10 @@ class Degrading:
         )
 
 
-def _row(parameter: torch.Tensor) -> tuple[int, ...] | None:
-    """The ranks over which a parameter is sharded, this one among them; those with its replicas do not count. None: it
-    is not sharded. Empty: in a way that nobody could do without."""
+def _mesh_of(parameter: torch.Tensor) -> Mesh | None:
     if not isinstance(parameter, DTensor):
-        return None
+        return ()
     mesh, placements = parameter.device_mesh, parameter.placements
     if mesh.ndim != 2 or not placements[0].is_replicate() or not placements[1].is_shard():
-        return ()
-    coordinate = mesh.get_coordinate()
-    return tuple(mesh.mesh[coordinate[0]].tolist()) if coordinate is not None else ()
+        return None
+    return tuple(tuple(row) for row in mesh.mesh.tolist())

@@ -1,7 +1,7 @@
-"""What a script's body does, seen in its first step: can it be run on a part of a step?
+"""What a script's body does, seen in its first steps: can it be run on a part of a step?
 
 A body that takes its batch from `step.batch()`, runs its backward passes and then its optimizers can be: it is unwound
-before the first optimizer, and has computed all its gradients by then. Nothing is watched after the first step.
+before the first optimizer, and has computed all its gradients by then. Nothing is watched once engines have settled.
 """
 
 from typing import Any
@@ -22,6 +22,8 @@ class Habits:
     def watch(self) -> None:
         if self._hook is not None:
             return
+        self._optimized = False
+        self._backwards.count = 0
         self._backwards.begin()
         self._hook = register_optimizer_step_pre_hook(self._before_optimizer)
 

@@ -235,14 +235,17 @@ class Job:
         finish(member)
 
     def _rehearse(self, member: Member) -> Iterator[Step]:
-        """Run the body once without peers, then take part."""
+        """Run the body without peers until its engines have settled, then take part."""
         member.ledger.time("setup", time.monotonic() - self._joined_at)
         start = time.monotonic()
         member.phase("rehearse")
         member.engines.prepare_sandbox(member.world)
-        self._current = step = RehearsalStep(member, self._prepare, self._fetch)
-        yield step  # on as many threads as the script uses: more of them than free cores would wait for each other
-        self._check_entered(step)
+        settled = False
+        while not settled:
+            self._current = step = RehearsalStep(member, self._prepare, self._fetch)
+            yield step  # on as many threads as the script uses: more of them than free cores would wait for each other
+            self._check_entered(step)
+            settled = step.settled
         member.ledger.time("rehearsal", time.monotonic() - start)
         self._protected.forget_gradients()
         member.in_steps = True

@@ -35,6 +35,7 @@ from understudy.training.degrading import Degrading
 from understudy.training.fingerprint import fingerprint_of
 from understudy.training.habits import Habits
 from understudy.training.own_state import OwnState
+from understudy.training.probation import Probation, resumes_finite
 from understudy.training.record import StepLedger
 from understudy.training.saving import Saving
 from understudy.wire import messages
@@ -81,6 +82,7 @@ class Member:
         self.engines = Engines(())
         self.buffers = ChangingBuffers(())
         self.habits = Habits()
+        self.probation = Probation()
         self.degrading: Degrading | None = None  # known when the loop over the steps begins
         self.generation = Generation(assignment.generation)
         self.founded_in = Generation(assignment.founded_in)
@@ -95,6 +97,7 @@ class Member:
         self._outgoing: tuple[StepNumber, Outgoing] | None = None
         self._likely_donor = False
         self._somebody_is_alone = False
+        self.somebody_has_a_twin = False
         self._bridge: Mail | None = None  # kept, because what was posted last may still be on its way
         self._bridge_trouble = "nobody asked for it"
         self._mail = Mail(DefaultGroup(world.place_of))
@@ -162,12 +165,11 @@ class Member:
     # -- the first step -----------------------------------------------------------------------------------------------
 
     def establish(self) -> None:
-        """The end of a world's first step: settle the engines and learn who is whose twin.
+        """The end of the step in which the engines have settled, a world's first one mostly: learn who is whose twin.
 
         Who has shown its key has settled; who has seen all keys knows that all have. So if nobody has seen them all,
-        nobody has committed the first step, and the world can start over.
+        nobody has committed that step, and the world can start over.
         """
-        self.engines.settle()
         if self._twin_key is None:
             self._holdings = self.protected.holdings()
             self._twin_key = self.protected.twin_key(self._holdings)
@@ -206,6 +208,7 @@ class Member:
             keys = self.world.store.multi_get([self._twin_path(rank) for rank in ranks])
             self.fenced = len(set(keys)) > 1 or self.own_state.exists
             self._somebody_is_alone = any(count == 1 for count in Counter(keys).values())
+            self.somebody_has_a_twin = len(set(keys)) < len(keys)
             if not self._somebody_is_alone:
                 self.saving.nobody_is_alone()
             place = ranks.index(self.world.rank)
@@ -221,16 +224,6 @@ class Member:
 
     def _twin_path(self, rank: int) -> str:
         return f"twins/{self.founded_in}/{rank}"
-
-    def compare_with_twins(self) -> None:
-        """After a commit. What no copy could bring back (the loader's position, the script's own random streams) is not
-        copied: then twins that differ are found, and nobody goes back."""
-        if self.holds is None or not self.copies.due(self.holds):
-            return
-        digest = self.copies.digest(self.protected)
-        if not self.own_state.exists:
-            self.copies.take(self.protected, self.holds)
-        self.control.send(messages.StateDigest(generation=self.generation, step=self.holds, digest=digest))
 
     # -- recovery -----------------------------------------------------------------------------------------------------
 
@@ -354,17 +347,20 @@ class Member:
         except (RuntimeError, OSError, UnderstudyError, StepAbandoned) as error:
             return f"{type(error).__name__}: {error}"
         self._outgoing = None
+        self.probation.begin(self, plan)
         self.saving.resumed(self)
         self.checkpoints.new_generation(self)
+        finite = resumes_finite(self, plan)
         self.phase("resume")
         if self.abandoned:
             return "a new generation was opened"
-        self.control.send(messages.Resumed(generation=self.generation, timings=timings, transfer=self._told(received)))
+        told = self._told(received)
+        self.control.send(messages.Resumed(generation=self.generation, timings=timings, transfer=told, finite=finite))
         return None
 
     def _go_back_if_wanted(self, plan: messages.Resume) -> None:
         """Whoever receives nothing has the state, or a copy of it: one that all twins agreed on, or a saved one."""
-        from_memory = plan.rung == Rung.PEER_MEMORY.value and self.holds != plan.step
+        from_memory = plan.rung == Rung.PEER_MEMORY.value and (plan.distrust or self.holds != plan.step)
         if self.world.rank not in plan.donors and (plan.rewind or from_memory):
             self.holds, self._outgoing = None, None
             self.engines.forget_iteration()
@@ -379,6 +375,8 @@ class Member:
             self.phase("load")
             self.engines.forget_iteration()
             self.checkpoints.load(self, plan.step)
+        if plan.distrust:
+            self.copies.forget_after(plan.step)
         self.saving.forget_after(self, plan.step)
 
     def _go_without(self, absent: tuple[int, ...]) -> None:

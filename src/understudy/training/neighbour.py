@@ -19,7 +19,7 @@ from understudy.state.neighbour_copies import (
     remove_copies,
     send_copy,
 )
-from understudy.state.snapshots import Slot, slots_of
+from understudy.state.snapshots import NEWEST, Slot, read_from, slots_of
 
 _END_LIMIT = 5.0  # seconds for a thread whose connection is broken
 
@@ -66,7 +66,7 @@ class Neighbour:
         self._wanted_here = {rank for rank in hosts if rank in here or keeper_of(rank, hosts) in here}
 
     def _begin_to_keep(self, mail: Mail, owner: int) -> None:
-        slots = slots_of(self._folder, self._founded_in, owner)
+        slots = slots_of(self._folder, self._founded_in, owner)[:NEWEST]
 
         def keep() -> None:
             try:
@@ -114,10 +114,7 @@ class Neighbour:
         return copies_on_this_host(self._folder, self._founded_in, self._rank) if self._host else ()
 
     def read(self, rank: int, step: int) -> Inventory:
-        for slot in slots_of(self._folder, self._founded_in, rank):
-            if slot.step() == step:
-                return slot.read(step)
-        raise TransferError(f"the copy of rank {rank}'s state before step {step} is not here any more")
+        return read_from(slots_of(self._folder, self._founded_in, rank), step)
 
     def forget_after(self, step: int) -> None:
         if self._host:

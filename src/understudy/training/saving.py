@@ -53,6 +53,16 @@ class Saving:
             if trouble is not None:
                 raise TransferError(f"the state before step {member.holds} could not be saved: {trouble}")
 
+    def hold_for_probation(self, step: int) -> None:
+        """The world has resumed before `step`. If that turns out bad it goes back further: an older copy must stay.
+        Only here: if this host is lost as well meanwhile, a durable checkpoint is next."""
+        if self._snapshots.every:
+            self._snapshots.hold(step)
+
+    def probation_is_over(self) -> None:
+        self.finish()
+        self._snapshots.release()
+
     def resumed(self, member: "Member") -> None:
         """The world goes on: copies that were made only for a restart are of no use any more. Who has another keeper
         now, or had none of its present state, sends a copy."""
@@ -64,10 +74,10 @@ class Saving:
         else:
             member.ledger.saved()
 
-    def begin(self, member: "Member", attempt: int, sharing: Sharing | None = None) -> None:
-        """A step is done: write it down, and save its state if that is due."""
+    def begin(self, member: "Member", attempt: int, sharing: Sharing | None = None, trusted: bool = True) -> None:
+        """A step is done: write it down, and save its state if that is due and it can be trusted."""
         assert member.holds is not None
-        due = self._snapshots.due(member.holds) and member.holds != self._first
+        due = trusted and self._snapshots.due(member.holds) and member.holds != self._first
         member.ledger.committed(member.protected, member.generation, member.holds - 1, attempt, sharing, due)
         if due:
             self._under_way = member

@@ -21,6 +21,7 @@ from understudy.ledger.records import Sharing
 from understudy.protocol.commit import Action, action_for
 from understudy.protocol.positions import Position
 from understudy.training.member import Member
+from understudy.training.probation import after_commit
 from understudy.wire import messages
 
 
@@ -60,6 +61,7 @@ class RehearsalStep(Step):
     def __init__(self, member: Member, prepare: Callable[[int], None], fetch: Callable[[int], Any]) -> None:
         super().__init__(0, 0, prepare, fetch)
         self.rehearsing = True
+        self.settled = False  # if not, there must be another rehearsal
         self._member = member
 
     def __exit__(
@@ -69,7 +71,7 @@ class RehearsalStep(Step):
             self._member.report_script_error(error, None)
         else:
             self._member.habits.finish(self.fetched)
-            self._member.engines.settle()
+            self.settled = self._member.engines.settle()
             self._member.buffers.learn()
         return None
 
@@ -176,7 +178,8 @@ class ProtectedStep(Step):
         self._ended = True
         if not self._member.established or self._member.fenced is None:
             self._member.habits.finish(self.fetched)
-            self._member.establish()
+            if self._member.engines.settle():
+                self._member.establish()
         self._commit()
         if self._plan is not None:
             self._member.carry_out(self._plan)
@@ -188,8 +191,7 @@ class ProtectedStep(Step):
         member = self._member
         member.buffers.learn()
         member.holds = StepNumber(self.number + 1)
-        member.saving.begin(member, self.attempt, self.shared())
-        member.compare_with_twins()
+        after_commit(member, self.attempt, self.shared())
         member.checkpoints.after_commit(member)
         member.show(Place.BETWEEN_STEPS)
 

@@ -153,6 +153,7 @@ _EVENTS: dict[str, type[ev.Event]] = {
         ev.PaceLearnt,
         ev.StepTold,
         ev.DigestTold,
+        ev.BadStateTold,
         ev.PositionReported,
         ev.MemberPrepared,
         ev.MemberResumed,

@@ -51,6 +51,15 @@ class StateDigest(Message, frozen=True, kw_only=True):
     generation: int
     step: int
     digest: str
+    copied: bool = True  # a copy of it was made
+
+
+class BadState(Message, frozen=True, kw_only=True):
+    """On probation after a recovery: the state with so many steps in it cannot be right."""
+
+    generation: int
+    step: int
+    why: str
 
 
 class PositionReport(Message, frozen=True, kw_only=True):
@@ -97,11 +106,13 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resumed(Message, frozen=True, kw_only=True):
-    """`timings`: seconds per phase (apply, regroup, transfer). `transfer` is None for who received nothing."""
+    """`timings`: seconds per phase (apply, regroup, transfer). `transfer` is None for who received nothing. `finite`:
+    all parameters are, or nobody looked."""
 
     generation: int
     timings: dict[str, float]
     transfer: Transfer | None = None
+    finite: bool = True
 
 
 class RecoveryTrouble(Message, frozen=True, kw_only=True):
@@ -157,6 +168,7 @@ FromWorker = (
     | Established
     | AtStep
     | StateDigest
+    | BadState
     | PositionReport
     | Prepared
     | Resumed
@@ -206,6 +218,7 @@ class Resume(Message, frozen=True, kw_only=True):
     `rung`: where it comes from for whoever neither holds nor receives it (`protocol.rungs`).
     `absent`: ranks that the world goes on without, at the same global batch.
     `from_copies`: receivers whose donor keeps a copy of their state; it does not hold that state itself.
+    `distrust`: what anybody holds counts for nothing. `probation`: steps for which members watch their state.
     `store`: host:port of the c10d store; empty: the one in the settings."""
 
     generation: int
@@ -218,6 +231,8 @@ class Resume(Message, frozen=True, kw_only=True):
     rung: str = "swap"
     absent: tuple[int, ...] = ()
     from_copies: tuple[int, ...] = ()
+    distrust: bool = False
+    probation: int = 0
 
 
 class Agreed(Message, frozen=True, kw_only=True):

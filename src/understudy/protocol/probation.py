@@ -1,0 +1,157 @@
+"""After a recovery the world is on probation: for a few steps its state is watched, and if it is bad a lower rung is
+taken.
+
+Members look, at every commit in that time, whether their parameters are finite, and twins compare digests. Bad state
+opens the next generation, and the world *steps down*: whatever anybody holds counts for nothing, and neither does the
+source that was used last. The order is that of `Source`; an older state is further down than a newer one of the same
+source, and from each rung the world steps down to an older state of it once at most. So this comes to an end: a state
+that passes, or a stop.
+
+State that was not finite when the world resumed was not made so by the recovery, for its bytes are checked on their
+way: that is said, and nobody steps down. Called by `job`, `recovery` and `telling_apart`.
+"""
+
+import enum
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from understudy.foundation.ids import StepNumber
+from understudy.protocol import events as ev
+from understudy.protocol.commands import Command, DecisionKind, ResumeAt
+from understudy.protocol.donors import named
+from understudy.protocol.positions import Position
+from understudy.protocol.roster import Member
+from understudy.protocol.rungs import Rung
+from understudy.protocol.stages import Stage
+
+if TYPE_CHECKING:
+    from understudy.protocol.job import JobMachine
+
+
+class Source(enum.IntEnum):
+    """Where the state of a world comes from, the most trusted first."""
+
+    LIVE = 0
+    AGREED = 1  # copies of a state on which all twins agreed
+    SAVED = 2
+    DURABLE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probation:
+    """Of a world that resumed at `step`, until it holds `until`. `agreed`: from copies on which twins had agreed.
+    `watched`: parameters must be finite. `stepped`: rungs from which the world stepped down before this one."""
+
+    rung: Rung
+    step: StepNumber
+    until: StepNumber
+    agreed: bool = False
+    watched: bool = True
+    stepped: tuple[Rung, ...] = ()
+
+    def covers(self, step: StepNumber) -> bool:
+        return self.step < step <= self.until
+
+    @property
+    def source(self) -> Source:
+        match self.rung:
+            case Rung.CHECKPOINT:
+                return Source.DURABLE
+            case Rung.PEER_MEMORY:
+                return Source.SAVED
+            case _:
+                return Source.AGREED if self.agreed else Source.LIVE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDown:
+    """From a world that turned out bad. `must`: if nothing is below, the job stops; otherwise it goes on as it is."""
+
+    bad: Probation
+    must: bool = True
+
+    def allows(self, source: Source, step: StepNumber) -> bool:
+        bad = self.bad
+        if source is bad.source and bad.rung in bad.stepped:
+            return False
+        return source is not Source.LIVE and (step < bad.step or (step == bad.step and source > bad.source))
+
+    def left_of(self, position: Position) -> Position:
+        """A position without everything that is not trusted."""
+        return replace(
+            position,
+            holds=None,
+            arrived=False,
+            kept=position.kept if position.kept is not None and self.allows(Source.AGREED, position.kept) else None,
+            saved=tuple(step for step in position.saved if self.allows(Source.SAVED, step)),
+            durable=tuple(step for step in position.durable if self.allows(Source.DURABLE, step)),
+            keeps=tuple((rank, step) for rank, step in position.keeps if self.allows(Source.SAVED, step)),
+        )
+
+    def __str__(self) -> str:
+        return f"no {self.bad.rung.value}: the state that came by it before step {self.bad.step} is not trusted"
+
+
+def steps_to_watch(machine_wants: int, plan: ResumeAt, degraded: bool, running: Probation | None, moved: bool) -> int:
+    """How long members have to watch after this plan. Where nobody's state has changed there is nothing to watch; a
+    planned move does not end a probation."""
+    if moved:
+        return 0 if running is None else max(0, running.until - plan.step)
+    changed = plan.rung is not Rung.SWAP or plan.rewind or plan.donors or degraded
+    return machine_wants if changed else 0
+
+
+def on_all_resumed(machine: "JobMachine", at: float) -> list[Command]:
+    """The probation begins."""
+    recovery = machine.recovery
+    plan, before, down = recovery.plan, recovery.probation, recovery.step_down
+    assert plan is not None
+    if recovery.boundary is not None:
+        return []
+    goes_on = before is not None and plan.step <= before.until and plan.step >= before.step
+    stepped = before.stepped if before is not None and goes_on else ()
+    if down is not None:
+        stepped = (*down.bad.stepped, down.bad.rung)
+    recovery.step_down = None
+    rung = Rung.DEGRADE if plan.rung is Rung.SWAP and plan.absent else plan.rung
+    until = StepNumber(plan.step + plan.probation)
+    new = Probation(rung=rung, step=plan.step, until=until, agreed=plan.rewind, stepped=stepped)
+    recovery.probation = new if plan.probation else None
+    bad = sorted(recovery.not_finite)
+    if not bad or not plan.probation:
+        return []
+    hold = f"{named(bad)} {'holds' if len(bad) == 1 else 'hold'} parameters that are not finite"
+    if before is not None and before.watched and before.covers(plan.step) and new.source is Source.LIVE:
+        recovery.probation = before  # it was well when that began
+        return step_down(machine, at, f"{hold} before step {plan.step}")
+    recovery.probation = replace(new, watched=False)
+    note = f"{hold} where the world resumes, before step {plan.step}. They were so before the loss, and this goes on"
+    return [machine.decision(at, DecisionKind.WARN, note)]
+
+
+def on_bad_state(machine: "JobMachine", event: ev.BadStateTold, member: Member) -> list[Command]:
+    probation = machine.recovery.probation
+    current = event.generation == machine.generation and machine.stage is Stage.TRAINING and not machine.released
+    if not current or member.rank is None or machine.roster.holders.get(member.rank) != member.id:
+        return []
+    if probation is None or not probation.watched or not probation.covers(event.step):
+        return []
+    return step_down(machine, event.at, f"rank {member.rank} after step {event.step - 1}: {event.why}")
+
+
+def step_down(machine: "JobMachine", at: float, why: str) -> list[Command]:
+    """Open the next generation, for a lower rung."""
+    reason = distrust(machine, why)
+    noted = machine.decision(at, DecisionKind.STEP_DOWN, reason)
+    return [noted, *machine.open(at, reason, DecisionKind.ALARM)]
+
+
+def distrust(machine: "JobMachine", why: str, must: bool = True) -> str:
+    """The next verdict is to step down from the world that is on probation. Returns the words for it."""
+    recovery, bad = machine.recovery, machine.recovery.probation
+    assert bad is not None
+    recovery.step_down, recovery.probation = StepDown(bad=bad, must=must), None
+    before = (
+        f", to which it had stepped down from {', '.join(rung.value for rung in bad.stepped)}" if bad.stepped else ""
+    )
+    return f"bad state on probation (steps {bad.step} to {bad.until - 1}, after {bad.rung.value}{before}): {why}"

@@ -1,0 +1,88 @@
+"""After a recovery this rank looks at its own state for a few steps (`protocol.probation`).
+
+Costs two comparisons of integers per step outside of that time. In it, at every commit: one pass over the parameters,
+and the digest that twins compare. State that is bad is told, and neither saved nor copied. In peer memory an older copy
+is held meanwhile, beside the two that there always are.
+"""
+
+import math
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import torch
+
+from understudy.foundation.ids import StepNumber
+from understudy.ledger.records import Sharing
+from understudy.state.manifest import Protected, local
+from understudy.wire import messages
+
+if TYPE_CHECKING:
+    from understudy.training.member import Member
+
+
+class Probation:
+    """Of one member. `until`: the last state that is looked at, by the number of its steps."""
+
+    def __init__(self) -> None:
+        self.until = -1
+
+    def begin(self, member: "Member", plan: messages.Resume) -> None:
+        if plan.probation:
+            self.until = plan.step + plan.probation
+            member.saving.hold_for_probation(plan.step)
+        elif self.until >= 0:
+            self.end(member)
+
+    def end(self, member: "Member") -> None:
+        self.until = -1
+        member.saving.probation_is_over()
+
+
+def resumes_finite(member: "Member", plan: messages.Resume) -> bool:
+    """Asked when the state is there and before anything is done with it."""
+    return not plan.probation or is_finite(member.protected)
+
+
+def after_commit(member: "Member", attempt: int, sharing: Sharing | None) -> None:
+    """Write the step down, and do with its state what is due: look at it, save it, compare it."""
+    assert member.holds is not None
+    if not member.established:  # nobody knows yet who is whose twin
+        member.ledger.committed(member.protected, member.generation, member.holds - 1, attempt, sharing)
+        return
+    watched = member.holds <= member.probation.until
+    if watched and not is_finite(member.protected):
+        why = "its parameters are not finite"
+        member.control.send(messages.BadState(generation=member.generation, step=member.holds, why=why))
+        member.saving.begin(member, attempt, sharing, trusted=False)
+        return
+    if member.probation.until >= 0 and not watched:
+        member.probation.end(member)
+    member.saving.begin(member, attempt, sharing)
+    compare_with_twins(member, member.holds, watched)
+
+
+def compare_with_twins(member: "Member", holds: StepNumber, watched: bool) -> None:
+    """What no copy could bring back (the loader's position, the script's own random streams) is not copied: then twins
+    that differ are found, and nobody goes back."""
+    due = member.copies.due(holds)
+    if not due and not (watched and member.somebody_has_a_twin):
+        return
+    digest = member.copies.digest(member.protected)
+    if due and not member.own_state.exists:
+        member.copies.take(member.protected, holds)
+    member.control.send(messages.StateDigest(generation=member.generation, step=holds, digest=digest, copied=due))
+
+
+@torch.no_grad()
+def is_finite(protected: Protected) -> bool:
+    """Are all parameters of this rank? Buffers may well hold infinities, as masks do."""
+    by_device: dict[torch.device, list[torch.Tensor]] = defaultdict(list)
+    for module in protected.modules.values():
+        for parameter in map(local, module.parameters()):
+            if parameter.is_floating_point() and parameter.numel():
+                by_device[parameter.device].append(parameter)
+    for parameters in by_device.values():
+        largest = torch._foreach_norm(parameters, math.inf)  # unlike a sum of squares it does not overflow
+        if not torch.stack([norm.double() for norm in largest]).isfinite().all():
+            return False
+    return True
