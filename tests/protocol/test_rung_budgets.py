@@ -45,7 +45,9 @@ def recover(
     return commands
 
 
-def report(machine: JobMachine, saved: tuple[int, ...], durable: tuple[int, ...], holds: int = 8) -> list[Command]:
+def report(
+    machine: JobMachine, saved: tuple[int, ...], durable: tuple[int, ...], holds: int | None = 8
+) -> list[Command]:
     commands: list[Command] = []
     copies, files = tuple(map(StepNumber, saved)), tuple(map(StepNumber, durable))
     for rank, id_ in sorted(machine.roster.holders.items()):
@@ -56,7 +58,7 @@ def report(machine: JobMachine, saved: tuple[int, ...], durable: tuple[int, ...]
                 at=12.0, member=id_, generation=member.assigned_in, twin_key=key, saved=copies, durable=files
             )
         else:
-            has = None if member.standing is Standing.PREPARED else StepNumber(holds)
+            has = None if member.standing is Standing.PREPARED or holds is None else StepNumber(holds)
             told = ev.PositionReported(
                 at=11.0,
                 member=id_,
@@ -140,6 +142,22 @@ def test_peer_memory_is_used_up_and_the_checkpoint_is_next() -> None:
     assert "no restart from memory" in plan.reason
     stop = stop_in(recover(machine, 0, saved=(7, 8), durable=(4,)))
     assert "no durable checkpoint: it was taken once (policy: durable checkpoint budget)" in stop.reason
+
+
+def test_no_restart_from_memory_when_nobody_holds_anything_that_could_be_saved() -> None:
+    """Whoever held the state was lost after the restart was decided."""
+    for saved, durable, expected in (((7, 8), (), (Rung.PEER_MEMORY, 8)), ((), (4,), (Rung.CHECKPOINT, 4))):
+        machine = world_with(RungLimits())
+        machine.handle(lost_holder(machine, 2))
+        machine.recovery.restart = True
+        commands = report(machine, saved, durable, holds=None)
+        plan = plan_in(commands)
+        assert (plan.rung, plan.step) == expected
+        assert any("no restart from memory" in c.reason for c in commands if isinstance(c, RecordDecision))
+    machine = world_with(RungLimits())
+    machine.handle(lost_holder(machine, 2))
+    machine.recovery.restart = True
+    assert "no live rank holds any state" in stop_in(report(machine, (), (), holds=None)).reason
 
 
 def test_counts_outlive_the_coordinator() -> None:

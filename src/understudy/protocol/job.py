@@ -41,6 +41,7 @@ from understudy.protocol.ladder import (
     Ladder,
     begin_anew,
     begin_restart_if_stuck,
+    give_up_restart_without_state,
     go_on_without_the_vacant,
     make_whole_if_possible,
     refusals,
@@ -259,6 +260,7 @@ class JobMachine:
             return commands
         if self.recovery.must_start_over():
             return commands if self._could_wait_for_room(at) else commands + self._start_over(at)
+        commands += give_up_restart_without_state(self, at)
         if self.recovery.vacancies() and not self.recovery.restart:
             degraded = go_on_without_the_vacant(self, at)
             if isinstance(degraded, str):

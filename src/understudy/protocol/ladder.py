@@ -165,6 +165,17 @@ def begin_restart_if_stuck(machine: "JobMachine", at: float) -> list[Command]:
     return [machine.decision(at, DecisionKind.RESTART, reason)]
 
 
+def give_up_restart_without_state(machine: "JobMachine", at: float) -> list[Command]:
+    """Called when everybody has reported. Whoever held anything was lost meanwhile: there is nothing to save, and the
+    state must come from peer memory or a checkpoint, if it can."""
+    recovery = machine.recovery
+    if not recovery.restart or any(position.holds is not None for position in recovery.positions.values()):
+        return []
+    recovery.restart = False
+    reason = f"no {Rung.RESTART.value}: no live rank holds any state that could be saved"
+    return [machine.decision(at, DecisionKind.RESTART, reason)]
+
+
 def begin_anew(machine: "JobMachine", at: float) -> list[Command]:
     """Everything that can be saved is saved: end all processes with a rank, and give their ranks to others."""
     recovery = machine.recovery

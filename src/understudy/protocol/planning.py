@@ -137,10 +137,9 @@ def _plan_from_checkpoint(situation: Situation, newest: StepNumber | None, why: 
 
 
 def _plan_to_save(situation: Situation) -> Plan:
-    """Before all processes begin anew: the newest state is saved by whoever has it without help."""
+    """Before all processes begin anew: the newest state is saved by whoever has it without help. Somebody has one."""
     verdict = judge(situation.positions)
-    if verdict is None:
-        return Plan(step=StepNumber(0), donors=(), reason="nobody holds any state", rung=Rung.RESTART)
+    assert verdict is not None
     reason = f"the state before step {verdict.step} is saved, and then all processes begin anew; {verdict.reason}"
     return Plan(step=verdict.step, donors=(), reason=reason, rung=Rung.RESTART)
 
