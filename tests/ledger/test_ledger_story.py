@@ -104,6 +104,21 @@ def test_an_alarm_without_a_swap_says_that_everybody_stayed(tmp_path: Path) -> N
     assert ("took over", "nobody: every rank kept its member") in block.lines
 
 
+def test_a_recovery_by_another_rung_says_which_and_why(tmp_path: Path) -> None:
+    record = RecoveryRecord(
+        at=2.0, opened_at=1.0, first_generation=2, generation=3, step=1, reasons=(LOST,), verdict="retry", swaps=(),
+        phases={},
+    )  # fmt: skip
+    reason = "degrade: no swap: the job was started with --spares 0"
+    decisions = [
+        DecisionRecord(at=1.0, generation=3, kind="degrade", reason=reason),
+        DecisionRecord(at=9.0, generation=4, kind="degrade", reason="degrade: in another recovery"),
+    ]
+    (block,) = story(tmp_path, [*decisions, record]).recoveries
+    assert [line for line in block.lines if line[0] == "rung"] == [("rung", reason)]
+    assert ("took over", "nobody: the world goes on with fewer ranks") in block.lines
+
+
 def test_a_recovery_in_which_the_job_stopped_is_shown(tmp_path: Path) -> None:
     decisions: list[DecisionRecord | RecoveryRecord] = [
         *swap_decisions()[:5],

@@ -15,6 +15,7 @@ from understudy.protocol.commands import DecisionKind
 _OPENING = tuple(
     kind.value for kind in (DecisionKind.SWAP, DecisionKind.ALARM, DecisionKind.MOVE, DecisionKind.RESTART)
 )
+_RUNGS = tuple(kind.value for kind in (DecisionKind.DEGRADE, DecisionKind.RESTART, DecisionKind.STEP_DOWN))
 _SECTIONS = (
     ("warnings", (DecisionKind.WARN,)),
     ("began with", (DecisionKind.CHECKPOINT,)),
@@ -128,10 +129,18 @@ def _recovery(number: int, record: RecoveryRecord, run: Run, origin: float) -> B
     generations = record.generation - record.first_generation + 1
     again = f", opened {generations} times" if generations > 1 else ""
     lines = [("why", reason) for reason in record.reasons]
+    rungs = [
+        decision
+        for decision in run.decisions
+        if decision.kind in _RUNGS and record.first_generation <= decision.generation <= record.generation
+    ]
+    lines += [("rung", decision.reason) for decision in rungs if decision.reason not in record.reasons]
     lines.append(("verdict", _verdict(record, run)))
     lines += [("took over", _swap(*swap)) for swap in record.swaps]
     if not record.swaps:
-        lines.append(("took over", "nobody: every rank kept its member"))
+        degraded = any(decision.kind == DecisionKind.DEGRADE.value for decision in rungs)
+        others = "the world goes on with fewer ranks" if degraded else "every rank kept its member"
+        lines.append(("took over", f"nobody: {others}"))
     phases = [f"{name} {milliseconds(seconds)}" for name, seconds in record.phases.items() if name != "total"]
     lines.append(("phases", ", ".join([*phases, f"in all {milliseconds(duration(record))}"])))
     lines += [("received", _transfer(transfer)) for transfer in record.transfers]
