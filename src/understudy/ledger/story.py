@@ -200,7 +200,8 @@ def _section(title: str, kinds: tuple[DecisionKind, ...], run: Run, origin: floa
 def _decision(record: DecisionRecord) -> str:
     who = [f"rank {record.rank}"] if record.rank is not None else []
     who += [record.member] if record.member is not None else []
-    return f"{record.kind}{' ' + ', '.join(who) if who else ''}: {record.reason}"
+    reason = record.reason.removeprefix(f"{record.kind}: ")  # a rung's reason begins with its name
+    return f"{record.kind}{' ' + ', '.join(who) if who else ''}: {reason}"
 
 
 # -- small words ------------------------------------------------------------------------------------------------------
