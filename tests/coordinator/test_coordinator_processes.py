@@ -51,17 +51,18 @@ def test_a_leader_that_was_paused_decides_nothing_when_it_wakes_up(tmp_path: Pat
                 paused, member = time.monotonic(), hands.started[0]
                 first_term = agent.term
                 await until(lambda: agent.term > first_term and other.term > first_term, "the second to be obeyed")
-                assert time.monotonic() - paused < 8.0
+                assert time.monotonic() - paused < 20.0
                 agent.handle(ev.MemberConnected(at=0.0, member=member))
                 await until(lambda: bool(hands.sent), "orders of the second")
-                facts, orders = await keeper.read(), len(hands.sent)
+                facts, orders = await keeper.read(), list(hands.sent)
                 async with relay([first.address], "a", kind=Stubborn) as (late, late_hands):
                     late.handle(ev.MemberLost(at=0.0, member=member, cause=_killed()))
                     os.kill(first.process.pid, signal.SIGCONT)
                     await asyncio.to_thread(first.find, r"(not leading any more)")
                     await until(lambda: bool(late_hands.said), "a refusal")
                     assert not late.connected and not late_hands.killed and not late_hands.started
-                assert await keeper.read() == facts and len(hands.sent) == orders and not hands.killed
+                repeated = [order in orders for order in hands.sent]  # the second may say the same again
+                assert await keeper.read() == facts and all(repeated) and not hands.killed
                 assert await asyncio.to_thread(lambda: first.status()["leading"]) is False
                 second.process.kill()
                 await asyncio.to_thread(first.find, r"(?s)standing by.*standing by.*(leading, term \d+)")
