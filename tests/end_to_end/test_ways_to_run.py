@@ -23,7 +23,8 @@ def test_plain_python(tmp_path: Path) -> None:
 def test_a_swap_with_the_scripts_own_functions_ends_as_torchrun_does_without_a_fault(tmp_path: Path) -> None:
     expected, result = tmp_path / "expected", tmp_path / "result"
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    ended_well(Running(tmp_path / "torchrun", *torchrun, SCRIPT, str(expected)), expected)
+    logs = ("--log-dir", str(tmp_path / "logs"))
+    ended_well(Running(tmp_path / "torchrun", *torchrun, *logs, SCRIPT, str(expected)), expected)
     with understudy_run(tmp_path / "swap", SCRIPT, str(result), "--kill-at", "5") as job:
         assert job.wait() == 0, job.output
         assert result.with_suffix(".killed").exists()

@@ -107,8 +107,7 @@ class Terminal:
         if isinstance(record, RecoveryRecord):
             self._write(_block(recovery_lines(record)))
         elif record.kind in _SHOWN:
-            reason = record.reason.removeprefix(f"{record.kind}: ")  # a rung's reason begins with its name
-            self.say(f"{record.kind}: {reason} (generation {record.generation})")
+            self.say(f"{record.kind}: {record.reason_alone} (generation {record.generation})")
 
     def output(self, stream: Std, data: bytes) -> None:
         """What a worker wrote, when it comes through us."""

@@ -54,6 +54,11 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     member: str | None = None
     step: int | None = None
 
+    @property
+    def reason_alone(self) -> str:
+        """Without the name of its kind, with which the reason of a rung begins: for texts that name it themselves."""
+        return self.reason.removeprefix(f"{self.kind}: ")
+
 
 class TransferRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One rank took state from others. `given`: bytes by donor. `checked`: digests that were compared.

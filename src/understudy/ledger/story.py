@@ -200,8 +200,7 @@ def _section(title: str, kinds: tuple[DecisionKind, ...], run: Run, origin: floa
 def _decision(record: DecisionRecord) -> str:
     who = [f"rank {record.rank}"] if record.rank is not None else []
     who += [record.member] if record.member is not None else []
-    reason = record.reason.removeprefix(f"{record.kind}: ")  # a rung's reason begins with its name
-    return f"{record.kind}{' ' + ', '.join(who) if who else ''}: {reason}"
+    return f"{record.kind}{' ' + ', '.join(who) if who else ''}: {record.reason_alone}"
 
 
 # -- small words ------------------------------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ from understudy.protocol.requests import AbortGeneration, DrainHost, KeepSpares,
 from understudy.simulator.cluster import ClusterSimulation
 from understudy.simulator.cluster_scenarios import ClusterScenario, draw_cluster_scenario
 from understudy.simulator.faults import Fault, FaultKind, Moment, draw_fault_of_move
-from understudy.simulator.scenarios import Report, Scenario, draw_scenario, run_to_the_end
-from understudy.simulator.simulation import Simulation
+from understudy.simulator.scenarios import Report, Scenario, draw_scenario, run_to_the_end, simulation_of
 
 WHEN = (1.0, 9.0)  # seconds: from the first steps on, while spares become warm
 
@@ -53,15 +52,7 @@ def _draw(chance: Random, world_size: int, hosts: tuple[HostId, ...] = ()) -> Re
 def play_with_moves(seed: int) -> Report:
     """Run one seed. A violation carries the seed, the scenario and the story."""
     drawn = draw_move_scenario(seed)
-    scenario = drawn.scenario
-    simulation = Simulation(
-        scenario.script,
-        scenario.policy,
-        chance=Random(f"run {seed}"),
-        faults=scenario.faults,
-        weather=scenario.weather,
-        requests=drawn.requests,
-    )
+    simulation = simulation_of(drawn.scenario, drawn.requests)
     return run_to_the_end(seed, simulation, f"understudy.simulator.active_scenarios.play_with_moves({seed})", drawn)
 
 
@@ -81,11 +72,9 @@ def play_with_flips(seed: int) -> Report:
         for _ in range(chance.choice((1, 1, 2)))
     )
     faults = (*flips, *scenario.faults[: chance.choice((0, 0, 1))])
-    simulation = Simulation(
-        script, scenario.policy, chance=Random(f"run {seed}"), faults=faults, weather=scenario.weather
-    )
+    drawn = replace(scenario, script=script, faults=faults)
     call = f"understudy.simulator.active_scenarios.play_with_flips({seed})"
-    return run_to_the_end(seed, simulation, call, replace(scenario, script=script, faults=faults))
+    return run_to_the_end(seed, simulation_of(drawn), call, drawn)
 
 
 def play_with_drains(seed: int) -> Report:

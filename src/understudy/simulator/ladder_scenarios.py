@@ -9,8 +9,7 @@ from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.requests import KeepSpares
 from understudy.simulator.cluster_scenarios import cluster_simulation_of, draw_cluster_scenario
 from understudy.simulator.faults import Fault, FaultKind, Moment, draw_faults
-from understudy.simulator.scenarios import Report, Scenario, draw_scenario, run_to_the_end
-from understudy.simulator.simulation import Simulation
+from understudy.simulator.scenarios import Report, Scenario, draw_scenario, run_to_the_end, simulation_of
 
 
 def play_degraded(seed: int) -> Report:
@@ -125,12 +124,4 @@ def play_on_probation(seed: int) -> Report:
 
 
 def _run(play: str, seed: int, drawn: Scenario, requests: tuple[KeepSpares, ...] = ()) -> Report:
-    simulation = Simulation(
-        drawn.script,
-        drawn.policy,
-        chance=Random(f"run {seed}"),
-        faults=drawn.faults,
-        weather=drawn.weather,
-        requests=requests,
-    )
-    return run_to_the_end(seed, simulation, f"{__name__}.{play}({seed})", (drawn, requests))
+    return run_to_the_end(seed, simulation_of(drawn, requests), f"{__name__}.{play}({seed})", (drawn, requests))

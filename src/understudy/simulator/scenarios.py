@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from understudy.protocol.policy import Policy
+from understudy.protocol.requests import Request
 from understudy.simulator.faults import Fault, draw_faults
 from understudy.simulator.invariants import Violation
 from understudy.simulator.network import Weather
@@ -61,13 +62,14 @@ def draw_scenario(seed: int) -> Scenario:
     return Scenario(seed=seed, script=script, policy=policy, weather=weather, faults=faults)
 
 
-def simulation_of(scenario: Scenario) -> Simulation:
+def simulation_of(scenario: Scenario, requests: tuple[Request, ...] = ()) -> Simulation:
     return Simulation(
         scenario.script,
         scenario.policy,
         chance=Random(f"run {scenario.seed}"),
         faults=scenario.faults,
         weather=scenario.weather,
+        requests=requests,
     )
 
 

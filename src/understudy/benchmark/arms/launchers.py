@@ -9,19 +9,20 @@ _WORKERS = "understudy.benchmark.workers"
 _OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
-def _torchrun(scenario: Scenario, *flags: str) -> tuple[str, ...]:
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+def _torchrun(scenario: Scenario, place: Place, *flags: str) -> tuple[str, ...]:
+    logs = ("--log-dir", str(place.folder / "torchrun"))  # it would leave a folder among the temporary ones
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", *logs)
     return (*launcher, "--nproc-per-node", str(scenario.work.ranks), *flags)
 
 
 def _bare(scenario: Scenario, place: Place) -> Command:
-    arguments = (*_torchrun(scenario), "-m", f"{_WORKERS}.bare", *place.worker_arguments)
+    arguments = (*_torchrun(scenario, place), "-m", f"{_WORKERS}.bare", *place.worker_arguments)
     return Command(arguments=arguments)
 
 
 def _restart(scenario: Scenario, place: Place) -> Command:
     flags = ("--max-restarts", "100", "--monitor-interval", "0.1")
-    arguments = (*_torchrun(scenario, *flags), "-m", f"{_WORKERS}.restart", *place.worker_arguments)
+    arguments = (*_torchrun(scenario, place, *flags), "-m", f"{_WORKERS}.restart", *place.worker_arguments)
     return Command(arguments=arguments, environment=_OWN_STORE)
 
 
