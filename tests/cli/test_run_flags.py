@@ -62,6 +62,27 @@ def test_the_command() -> None:
     assert read_request(args, {"PATH": "/bin:/usr/bin"}, Path("/r"), live=False).plan.command == ("sh", "-c", "true")
 
 
+@pytest.mark.parametrize(
+    ("flags", "ranks", "is_forked", "has_nursery"),
+    [
+        ("", 4, True, True),
+        ("", 3, False, True),
+        ("--spares 0", 3, False, False),
+        ("--spares 0", 4, True, True),
+        ("--fork-first-ranks never", 4, False, True),
+        ("--fork-first-ranks never --spares 0", 4, False, False),
+        ("--fork-first-ranks always --spares 0", 3, True, True),
+    ],
+)
+def test_who_is_forked(
+    monkeypatch: pytest.MonkeyPatch, flags: str, ranks: int, is_forked: bool, has_nursery: bool
+) -> None:
+    """By default the first ranks are if there are no more cores than ranks."""
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    plan = request("--nproc-per-node", str(ranks), *flags.split()).plan
+    assert (plan.fork_founders, bool(plan.nursery_command)) == (is_forked, has_nursery)
+
+
 def test_limits_reach_their_owners() -> None:
     flags = "--nproc-per-node 4 --spares 2 --max-restarts 9 --hang-floor 3 --hang-factor 7 --hang-floor-outside 60"
     asked = request(*flags.split(), "--shutdown-timeout", "11", "--forming-limit", "5", "--digest-every", "10")

@@ -45,8 +45,8 @@ def test_a_leader_that_was_paused_decides_nothing_when_it_wakes_up(tmp_path: Pat
 
         async def story() -> None:
             both, keeper = [first.address, second.address], EtcdKeeper(etcd.address, "job")
-            async with relay(both) as (agent, hands), relay(both, "b") as (other, _):
-                await until(lambda: bool(hands.started) and other.connected, "a world")
+            async with relay(both) as (agent, hands), relay(both, "b") as (other, others):
+                await until(lambda: bool(hands.started and others.started), "a world")
                 await asyncio.to_thread(os.kill, first.process.pid, signal.SIGSTOP)
                 paused, member = time.monotonic(), hands.started[0]
                 first_term = agent.term
@@ -60,7 +60,8 @@ def test_a_leader_that_was_paused_decides_nothing_when_it_wakes_up(tmp_path: Pat
                     os.kill(first.process.pid, signal.SIGCONT)
                     await asyncio.to_thread(first.find, r"(not leading any more)")
                     await until(lambda: bool(late_hands.said), "a refusal")
-                    assert not late.connected and not late_hands.killed and not late_hands.started
+                    assert not late.connected and not late_hands.killed
+                    assert not late_hands.started and not late_hands.sent
                 repeated = [order in orders for order in hands.sent]  # the second may say the same again
                 assert await keeper.read() == facts and all(repeated) and not hands.killed
                 assert await asyncio.to_thread(lambda: first.status()["leading"]) is False

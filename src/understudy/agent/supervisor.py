@@ -6,14 +6,13 @@ about membership by itself. Joined to a coordinator by the command line.
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import Callable, Mapping
 
 from understudy.agent.connections import Connections
 from understudy.agent.decider import Decider
 from understudy.agent.device_metrics import DeviceMetrics
 from understudy.agent.environment import base_environment, worker_environment
-from understudy.agent.folder import SOCKET, new_folder
+from understudy.agent.folder import SOCKET, own_folder
 from understudy.agent.held_connections import HeldConnections
 from understudy.agent.logs import Console, Outlet, Std
 from understudy.agent.members import Worker
@@ -98,8 +97,7 @@ class Supervisor:
         return self._stop
 
     def _open(self, at_the_end: contextlib.ExitStack) -> None:
-        self._folder = new_folder()
-        at_the_end.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        self._folder = at_the_end.enter_context(own_folder())
         self._connections = Connections(str(self._folder / SOCKET), deliver=self._on_message, gone=self._on_gone)
         at_the_end.callback(self._connections.close)
         self._held = HeldConnections(str(self._folder / SOCKET), self._connections.is_member)

@@ -118,6 +118,8 @@ def _add_own_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("understudy's flags")
     _flag(group, "--spares", type=int, default=1, help="warm processes to keep ready (default 1)")
     _flag(group, "--no-nursery", action="store_true", help="start every spare from nothing, instead of forking it")
+    when = "fork the first ranks as well: always, never, or if there are no more cores than ranks (default auto)"
+    _flag(group, "--fork-first-ranks", choices=("auto", "always", "never"), default="auto", help=when)
     _flag(group, "--run-dir", default=None, help="folder of this run (default ./understudy-runs/<time>-<pid>)")
     _flag(group, "--digest-every", type=int, default=0, help="take digests every so many steps (default 0: never)")
     _flag(group, "--compare-twins", type=int, default=0, help="twins compare states every so many steps (0: never)")
@@ -175,7 +177,7 @@ def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_
             logs=_logs(args, run_dir, live),
             store_command=STORE_COMMAND,
             nursery_command=_nursery_command(args, command),
-            fork_founders=_is_crowded(args),
+            fork_founders=_forks_first_ranks(args),
             digest_every=_at_least("--digest-every", args.digest_every, 0),
             compare_every=_at_least("--compare-twins", args.compare_twins, 0),
             save_every=_at_least("--peer-memory", args.peer_memory, 0),
@@ -311,14 +313,16 @@ def _command(args: argparse.Namespace, environment: Mapping[str, str]) -> tuple[
     return (python, "-u", *(("-m",) if args.module else ()), script, *args.training_script_args)
 
 
-def _is_crowded(args: argparse.Namespace) -> bool:
+def _forks_first_ranks(args: argparse.Namespace) -> bool:
     """With no more cores than ranks, ranks that load the engine one by one wait for each other: it is loaded once."""
+    if args.fork_first_ranks != "auto":
+        return bool(args.fork_first_ranks == "always")
     return _world_size(args.nproc_per_node) >= (os.cpu_count() or 1)
 
 
 def _nursery_command(args: argparse.Namespace, command: tuple[str, ...]) -> tuple[str, ...]:
     """A program that is not run by Python cannot be forked from one that is."""
-    if args.no_nursery or args.no_python or (args.spares == 0 and not _is_crowded(args)):
+    if args.no_nursery or args.no_python or (args.spares == 0 and not _forks_first_ranks(args)):
         return ()
     return (command[0], "-u", *NURSERY)
 

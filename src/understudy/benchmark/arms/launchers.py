@@ -29,7 +29,8 @@ def _restart(scenario: Scenario, place: Place) -> Command:
 def _understudy(scenario: Scenario, place: Place) -> Command:
     run = (sys.executable, "-m", "understudy", "run", "--nproc-per-node", str(scenario.work.ranks))
     flags = ("--spares", str(scenario.spares), "--run-dir", str(place.folder / "understudy"), "--hang-floor", "2.0")
-    return Command(arguments=(*run, *flags, "-m", f"{_WORKERS}.understudy", *place.worker_arguments))
+    start = ("--fork-first-ranks", "never")
+    return Command(arguments=(*run, *flags, *start, "-m", f"{_WORKERS}.understudy", *place.worker_arguments))
 
 
 BARE = Arm(
@@ -61,6 +62,7 @@ UNDERSTUDY = Arm(
     title="understudy run with a warm spare",
     settings={
         "--spares (scenario)": "idle processes that hold no rank until they are needed",
+        "--fork-first-ranks never": "ranks start as under torchrun; a faster start would hide what faults cost",
         "--hang-floor 2.0": "a rank without progress for 2 s counts as hung (the default is made for long steps)",
     },
     command=_understudy,
