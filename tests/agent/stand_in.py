@@ -135,6 +135,7 @@ class StandIn:
             self.say(messages.Finished(generation=self.generation))
             word = self.listen(0.2)
             if isinstance(word, messages.Release):
+                self.show(Place.RELEASED)
                 return
             if isinstance(word, messages.Abandon):
                 self.take(word, holds=self.step)

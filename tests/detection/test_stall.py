@@ -179,6 +179,18 @@ def test_one_silent_rank_is_no_stall_while_another_moves_but_it_is_once_the_othe
     assert len(stalls(events)) == 1
 
 
+def test_who_was_released_may_take_its_time() -> None:
+    """Saving, a last evaluation, or a machine too busy to end processes: once that was called a hang."""
+    world = World()
+    world.train(range(5))
+    for place in (Place.FINISHED, Place.RELEASED):
+        world.show(0, 6, place)
+        world.show(1, 6, place)
+        world.pass_time(LOOK)
+    assert not world.watch.nearly_stalled(world.now + 1000)
+    assert stalls(world.pass_time(1000)) == []
+
+
 def test_a_stopped_process_is_named_whatever_the_others_do() -> None:
     world = World()
     world.train(range(5))

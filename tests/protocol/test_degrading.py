@@ -196,3 +196,21 @@ def test_what_cannot_be_degraded_stops_with_all_reasons() -> None:
     machine = training(ranks=2, shards=2)
     (stop,) = of(StopJob, machine.handle(lost(1)))
     assert "no degrade: no whole replica would be left" in stop.reason
+
+
+def test_who_sat_out_holds_too_old_a_shard_and_is_named_in_the_reason() -> None:
+    """Ranks 2 and 3 are left out at step 7; at step 30 rank 0 is lost, and its twin, rank 2, still holds step 7."""
+    machine = training(shards=2)
+    machine.handle(lost(3))
+    report(machine, 7, 0, 1, 2)
+    resume(machine, 0, 1)
+    offer(machine, 2)
+    warm(machine, 4)
+    warm(machine, 5)
+    machine.handle(prepared(4, machine.generation, "1"))
+    machine.handle(lost(0))
+    for number, step in ((1, 30), (2, 7), (4, None)):
+        machine.handle(position(machine, number, step))
+    said = machine.handle(prepared(5, machine.generation))
+    (stop,) = of(StopJob, said)
+    assert "rank 0 (it has no twin), but rank 2 holds it as it was before step 7: older than" in stop.reason

@@ -66,6 +66,20 @@ def test_seeds(game: object) -> None:
     assert tally.endings["succeeded"] > 45
 
 
+@pytest.mark.parametrize("seed", [3267, 8374])
+def test_a_deposed_coordinator_that_asks_for_a_step_harms_nobody(seed: int) -> None:
+    assert play_with_drains(seed).kind == "succeeded"
+
+
+def test_an_order_to_a_host_that_is_cut_off_for_a_moment_arrives_when_it_is_back() -> None:
+    assert play_with_drains(104849).kind == "succeeded"
+
+
+@pytest.mark.parametrize("seed", [2652, 10994])
+def test_late_news_of_an_agreement_does_not_touch_the_copy_that_was_reported(seed: int) -> None:
+    assert play_with_flips(seed).kind == "succeeded"
+
+
 def test_every_order_of_a_move() -> None:
     found = explore(Script(world_size=2, steps=3, fenced=True, shards=2), faults=0, moves=1)
     assert set(found.endings) == {"succeeded"} and found.states > 1000

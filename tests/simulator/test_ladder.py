@@ -26,6 +26,11 @@ def test_seeded_runs_go_on_without_spares_and_are_whole_when_there_are_some() ->
     assert not kinds.keys() - {"succeeded", "lost after release", "no spares allowed", "no live twin"}
 
 
+def test_a_shard_that_only_who_sat_out_still_holds_is_lost() -> None:
+    """It is far older than what the others hold: to stop is right, and the reason names who holds it."""
+    assert play_degraded(7565).kind == "no live twin"
+
+
 def test_one_kill_anywhere_in_a_world_without_twins() -> None:
     script = Script(world_size=3, steps=3, fenced=True, shards=3, save_every=1)
     found = explore(script, faults=1, limit=60_000)

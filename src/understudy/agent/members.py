@@ -9,7 +9,7 @@ from understudy.foundation.ids import MemberId, StepNumber
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.wire.messages import ScriptFailed
 
-_IN_ITS_STEPS = (Place.IN_STEP, Place.BETWEEN_STEPS, Place.RECOVERING, Place.FINISHED)
+_IN_ITS_STEPS = (Place.IN_STEP, Place.BETWEEN_STEPS, Place.RECOVERING, Place.FINISHED, Place.RELEASED)
 
 
 @dataclass(slots=True)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from understudy.api.opening import ApiRequest
 
 add_arguments = run_flags.add_arguments
+_STEPPED = (Place.IN_STEP, Place.BETWEEN_STEPS, Place.FINISHED, Place.RELEASED)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -145,7 +146,7 @@ def _view(coordinator: Coordinator, supervisor: Supervisor) -> View:
     """What the live line shows, read from where it is known."""
     machine = coordinator.machine
     pages = [worker.page.look() for worker in supervisor.workers.values() if worker.rank is not None]
-    steps = [page.step for page in pages if page.place in (Place.IN_STEP, Place.BETWEEN_STEPS, Place.FINISHED)]
+    steps = [page.step for page in pages if page.place in _STEPPED]
     return View(
         stage=machine.stage.value,
         generation=machine.generation,

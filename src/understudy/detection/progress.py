@@ -37,6 +37,7 @@ class Place(enum.IntEnum):
     BETWEEN_STEPS = 4
     RECOVERING = 5
     FINISHED = 6
+    RELEASED = 7  # what the script does now is its own affair
 
 
 @dataclass(frozen=True, slots=True)

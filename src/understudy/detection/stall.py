@@ -5,8 +5,9 @@ follows from it is decided by `protocol`.
 
 - A rank is silent while its page does not change. The world is stalled when *every* rank has been silent for longer
   than its own limit: a learnt deadline inside steps, a longer one in the user's code between steps.
-- Ranks that set up or recover are not judged, and nobody is before the world has its first step behind it. The protocol
-  has its own deadlines for recoveries.
+- Ranks that set up or recover are not judged, nor those that were released (a script may save or evaluate for long
+  after its last step), and nobody is before the world has its first step behind it. The protocol has its own deadlines
+  for recoveries.
 - A process that has been stopped (state T) for the deadline is named at once, whatever the others do.
 - The deadline follows the typical step. One slow step (the machine stood still, a checkpoint) makes it longer, but not
   by the whole factor: hangs would be found late for many steps after it.

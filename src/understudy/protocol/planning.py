@@ -80,7 +80,8 @@ def _plan_to_go_on(situation: Situation, at_boundary: bool) -> Plan | str:
         return _plan_from_saved(situation, None, "no live rank holds any state")
     found = _find_donors(situation, verdict.step)
     if isinstance(found, NoDonor):
-        why = f"no swap: {found.reason}; no degrade: {situation.no_degrade}"
+        no_swap = f"no swap: {found.reason}{_told_of_older(situation, found.rank, verdict.step)}"
+        why = f"{no_swap}; no degrade: {situation.no_degrade}"
         return _plan_from_saved(situation, verdict.step, why)
     if at_boundary and verdict.committed is None and not any(position.arrived for position in known.values()):
         reason = f"every rank has stopped before step {verdict.step}"
@@ -169,6 +170,18 @@ def _told_of_swap(situation: Situation, found: dict[Rank, tuple[Rank, ...]]) -> 
     empty = [rank for rank in sorted(found) if situation.positions[rank].holds is None and rank not in found[rank]]
     takes = "takes its state" if len(empty) == 1 else "take their state"
     return f"; swap: {named(empty)} {takes} from ranks that hold the same bytes" if empty else ""
+
+
+def _told_of_older(situation: Situation, rank: Rank, step: StepNumber) -> str:
+    """Ranks without which the world went on still hold that shard, as it was then."""
+    known = {**situation.positions, **situation.benched}
+    key = situation.twin_keys.get(rank)
+    held = {twin: p.holds for twin, p in known.items() if p.holds is not None and situation.twin_keys.get(twin) == key}
+    if key is None or not held or (newest := max(held.values())) >= step:
+        return ""
+    who = [twin for twin in sorted(held) if held[twin] == newest]
+    holds = "holds" if len(who) == 1 else "hold"
+    return f", but {named(who)} {holds} it as it was before step {newest}: older than what the others hold"
 
 
 def _handed(found: dict[Rank, tuple[Rank, ...]]) -> tuple[Rank, ...]:

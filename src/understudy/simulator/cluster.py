@@ -56,6 +56,7 @@ class ClusterSimulation(Simulation):
         self._unnoticed: set[MemberId] = set()  # processes that have ended, and whose agent will see it in a moment
         self._ends: dict[HostId, list[ev.MemberLost]] = {place.id: [] for place in places}
         self._held: dict[HostId, list[tuple[SimulatedMember, ev.Event]]] = {place.id: [] for place in places}
+        self._orders: dict[HostId, list[Command]] = {place.id: [] for place in places}  # to an agent that is cut off
         self._late: dict[HostId, list[tuple[SimulatedMember, Meeting]]] = {place.id: [] for place in places}
 
     def _begin(self) -> None:
@@ -146,6 +147,9 @@ class ClusterSimulation(Simulation):
         for member, event in self._held[host]:
             self.send(member, event)
         self._held[host].clear()
+        orders, self._orders[host] = self._orders[host], []
+        for command in orders:
+            self._order(host, command)
         late, self._late[host] = self._late[host], []
         for member, meeting in late:
             if member.alive and member.meeting == meeting:
@@ -188,14 +192,23 @@ class ClusterSimulation(Simulation):
                     self.leadership.die(MishapKind.COORDINATOR_AFTER_RECORD)
             case StartMember(member=id_, host=host):
                 self.host_of[id_] = host
-                if self.reachable(host) and host not in self.dead:
-                    super()._carry_out(command)
-            case KillMember(member=id_) if id_ not in self.members or not self.reachable(self.host_of[id_]):
-                pass
+                if host not in self.dead:
+                    self._order(host, command)
+            case KillMember(member=id_):
+                self._order(self.host_of[id_], command)
             case DismissStranger(member=id_, reason=reason):
                 self.end(self.members[id_], Cause(kind=CauseKind.DISMISSED, detail=reason, exit_code=-9))
             case _:
                 super()._carry_out(command)
+
+    def _order(self, host: HostId, command: Command) -> None:
+        """A connection that outlives a cut delivers in the end; one that has ended does not."""
+        if not self.leadership.hears(host):
+            return
+        if host in self.cut:
+            self._orders[host].append(command)
+        elif isinstance(command, StartMember) or (isinstance(command, KillMember) and command.member in self.members):
+            super()._carry_out(command)
 
     # -- messages -----------------------------------------------------------------------------------------------------
 

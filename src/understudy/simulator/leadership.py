@@ -11,8 +11,10 @@ from understudy.foundation.ids import HostId, MemberId
 from understudy.protocol import events as ev
 from understudy.protocol.commands import (
     AbandonGeneration,
+    AskStep,
     AssignRank,
     Command,
+    KeepAgreed,
     KillMember,
     RecordDecision,
     RecordGeneration,
@@ -155,6 +157,8 @@ class Leadership:
                 told = (id_,)
             case AbandonGeneration(members=ids) | ResumeAt(members=ids) | ReleaseMembers(members=ids):
                 told = ids
+            case AskStep(members=ids) | KeepAgreed(members=ids):
+                told = ids  # it asks, or says what was so in a generation that it has recorded
             case _:
                 raise Violation(f"5: a deposed coordinator acts without a record: {command!r}")
         if isinstance(command, ResumeAt):

@@ -103,9 +103,7 @@ class SimulatedMember:
             case AskStep():
                 self._on_ask_step(command, world)
             case KeepAgreed():
-                if command.generation == self.acting and any(len(copy_) == command.step for copy_ in self.copies):
-                    self.kept = command.step
-                    self.copies = tuple(copy_ for copy_ in self.copies if len(copy_) >= command.step)
+                self._on_agreed(command, world)
             case ResumeAt():
                 self._on_resume_at(command, world)
             case ReleaseMembers():
@@ -149,6 +147,14 @@ class SimulatedMember:
             return
         step = StepNumber(max(self.attempt, len(self.state)))
         world.send(self, ev.StepTold(at=world.now, member=self.id, generation=self.acting, step=step))
+
+    def _on_agreed(self, command: KeepAgreed, world: Surroundings) -> None:
+        """Not once a newer generation is known: what it has reported to that one must stay."""
+        if command.generation != self.acting or self.heard > self.acting:
+            world.on_stale(self, command)
+        elif any(len(copy_) == command.step for copy_ in self.copies):
+            self.kept = command.step
+            self.copies = tuple(copy_ for copy_ in self.copies if len(copy_) >= command.step)
 
     def _on_resume_at(self, command: ResumeAt, world: Surroundings) -> None:
         if command.generation != self.heard or self.rank is None:

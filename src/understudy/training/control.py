@@ -177,8 +177,8 @@ class ControlLine:
                 case messages.Resume():
                     self.plan = message
                     answer = self._repeat(messages.Resumed, message.generation)
-                case messages.Agreed():
-                    self.agreed = message.step
+                case messages.Agreed() if message.generation >= self.abandoned:
+                    self.agreed = message.step  # of the one we are in; what we reported to a newer one must stay
                 case messages.Release():
                     self.released = True
                 case messages.KeepWarm():

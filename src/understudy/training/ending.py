@@ -58,5 +58,7 @@ def _await_release(member: "Member", when_abandoned: Callable[[], None]) -> None
         member.show(Place.FINISHED)
         member.control.send(messages.Finished(generation=member.generation))
         member.control.await_release(member.generation, timeout=1.0)
+    if member.control.released:
+        member.show(Place.RELEASED)
     member.saving.neighbour.end()
     member.checkpoints.finish(member)  # nobody needs us any more

@@ -1,13 +1,14 @@
 """A script with checkpoint functions of its own. Runs under python, torchrun and understudy, and can hurt itself.
 
-`own_functions.py RESULT [--kill-at STEP] [--break-at STEP] [--fail-at-setup] [--functions-only]`: rank 0 writes a
-digest of the final state to RESULT. `average` is carried by the script's own functions alone, and the loss depends on
-it.
+`own_functions.py RESULT [--kill-at STEP] [--break-at STEP] [--fail-at-setup] [--functions-only] [--tail SECONDS]`: rank
+0 writes a digest of the final state to RESULT. `average` is carried by the script's own functions alone, and the loss
+depends on it.
 """
 
 import argparse
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ parser.add_argument("--kill-at", type=int)
 parser.add_argument("--break-at", type=int)
 parser.add_argument("--fail-at-setup", action="store_true")
 parser.add_argument("--functions-only", action="store_true", help="name neither model nor optimizer")
+parser.add_argument("--tail", type=float, default=0.0, help="seconds of work after the last step")
 options = parser.parse_args()
 
 torch.set_num_threads(1)
@@ -81,6 +83,7 @@ for step in job.steps(STEPS):
     if step.number == options.break_at:
         break
 
+time.sleep(options.tail)
 if job.rank == 0:
     weights = digest_tensors(model.state_dict().items())
     options.result.write_text(f"{step.number} {average['loss']!r} {weights}\n")
