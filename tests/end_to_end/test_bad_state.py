@@ -4,10 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.end_to_end.running import SCRIPTS, understudy_run
 
 from understudy.faults.catalogue import Fault, Kind, Place
 from understudy.faults.proving import Setup, prove_identical
-from understudy.ledger.reading import Run
+from understudy.ledger.comparing import Verdict, compare
+from understudy.ledger.reading import Run, read_run
 from understudy.protocol.commands import DecisionKind
 
 pytestmark = pytest.mark.processes
@@ -41,3 +43,29 @@ def test_the_world_steps_down(
     assert "not finite" in stepped and "bad state on probation" in stepped
     assert rung in reasons(outcome.run, DecisionKind.REWIND)[-1]
     assert outcome.run.decisions[-1].kind != DecisionKind.STOP.value or outcome.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "then"),
+    [
+        (("--compare-twins", "1"), "rewind: everybody goes back to the state before step 5"),
+        ((), "there was nothing to step down to"),
+    ],
+    ids=["the agreed state", "nothing below"],
+)
+def test_a_loss_that_is_not_finite_is_seen_and_where_nothing_is_below_only_said(
+    tmp_path: Path, flags: tuple[str, ...], then: str
+) -> None:
+    """The gradients are what they always are, so both runs end like the one in which nothing happened."""
+    script = str(SCRIPTS / "infinite_loss.py")
+    with understudy_run(tmp_path / "quiet", script, str(tmp_path), spares=0) as quiet:
+        assert quiet.wait() == 0, quiet.output
+    with understudy_run(tmp_path / "bad", script, str(tmp_path), "--bad", flags=flags) as job:
+        assert job.wait() == 0, job.output
+    assert (tmp_path / "killed").exists() and (tmp_path / "bad_once").exists()
+    run = read_run(job.run_dir)
+    (stepped,) = reasons(run, DecisionKind.STEP_DOWN)
+    assert "rank 1 after step 5: its loss is not finite (inf)" in stepped
+    assert any(then in record.reason for record in run.decisions), [record.reason for record in run.decisions]
+    comparison = compare(read_run(quiet.run_dir), run)
+    assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()

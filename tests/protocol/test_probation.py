@@ -19,13 +19,14 @@ def probation(rung: Rung, step: int, *stepped: Rung, agreed: bool = False) -> Pr
     return Probation(rung=rung, step=StepNumber(step), until=StepNumber(step + 3), agreed=agreed, stepped=stepped)
 
 
-def bad(machine: JobMachine, rank: int, step: int) -> list[Command]:
+def bad(machine: JobMachine, rank: int, step: int, certain: bool = True) -> list[Command]:
     event = ev.BadStateTold(
         at=20.0,
         member=machine.roster.holders[Rank(rank)],
         generation=machine.generation,
         step=StepNumber(step),
         why="its parameters are not finite",
+        certain=certain,
     )
     return list(machine.handle(event))
 
@@ -62,6 +63,17 @@ def test_nothing_that_is_not_trusted_is_left_of_a_position() -> None:
     left = StepDown(bad=probation(Rung.PEER_MEMORY, 8)).left_of(position)
     assert (left.holds, left.arrived, left.kept) == (None, False, None)
     assert (left.saved, left.durable) == ((7,), (4, 8))
+
+
+def test_a_sign_of_bad_state_takes_a_lower_rung_if_there_is_one_and_ends_nothing() -> None:
+    for durable, expected in (((4,), (Rung.CHECKPOINT, 4)), ((), (Rung.SWAP, 9))):
+        machine = world_with(RungLimits())
+        plan = plan_in(recover(machine, 2))
+        assert (plan.rung, plan.step) == (Rung.SWAP, 8)
+        bad(machine, 2, 9, certain=False)
+        plan = plan_in(report(machine, (), durable, holds=9))
+        assert (plan.rung, plan.step) == expected
+        assert ("there was nothing to step down to" in plan.reason) == (not durable)
 
 
 def test_from_peer_memory_to_an_older_copy_to_a_checkpoint_to_the_end() -> None:

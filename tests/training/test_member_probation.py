@@ -1,10 +1,14 @@
-"""Which parameters count as finite."""
+"""Which parameters and which losses count as finite."""
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 import torch
 from torch import nn
 
 from understudy.state.manifest import Protected
-from understudy.training.probation import is_finite
+from understudy.training.probation import Losses, is_finite
 
 
 def protected(model: nn.Module) -> Protected:
@@ -34,3 +38,39 @@ def test_large_numbers_masks_and_empty_tensors_are_fine() -> None:
 
 def test_nothing_to_look_at() -> None:
     assert is_finite(protected(nn.Identity()))
+
+
+def trouble(body: Callable[[Any], object], stepped: bool = True) -> str | None:
+    losses, leaf = Losses(), torch.ones(2, requires_grad=True)
+    losses.begin()
+    try:
+        body(leaf)
+    finally:
+        losses.end()
+    return losses.trouble(stepped)
+
+
+@pytest.mark.parametrize("bad", ["nan", "inf", "-inf"])
+def test_one_loss_of_several_is_enough(bad: str) -> None:
+    def body(leaf: Any) -> None:
+        leaf.sum().backward()
+        (leaf.sum() + float(bad)).backward()
+
+    assert trouble(body) == f"its loss is not finite ({bad})"
+
+
+def test_losses_that_are_fine() -> None:
+    assert trouble(lambda leaf: leaf.sum().backward()) is None
+    assert trouble(torch.sum) is None
+
+
+def test_what_is_no_loss_is_not_looked_at() -> None:
+    """A stage of a pipeline begins with activations, and what flows into them."""
+    assert trouble(lambda leaf: (leaf + float("inf")).backward(torch.ones(2))) is None
+
+
+def test_a_scaler_that_looks_for_its_scale_skips_the_step_and_is_left_alone() -> None:
+    too_large: Callable[[Any], object] = lambda leaf: (leaf.sum() * 1e30 * 1e30).backward()  # noqa: E731
+    assert trouble(too_large, stepped=False) is None
+    assert trouble(too_large, stepped=True) is not None
+    assert trouble(lambda leaf: (leaf.sum() * float("nan")).backward(), stepped=False) is not None

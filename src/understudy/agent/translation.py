@@ -49,9 +49,14 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
                 digest=digest,
                 copied=copied,
             )
-        case msg.BadState(generation=generation, step=step, why=why):
+        case msg.BadState():
             return ev.BadStateTold(
-                at=at, member=member, generation=Generation(generation), step=StepNumber(step), why=why
+                at=at,
+                member=member,
+                generation=Generation(message.generation),
+                step=StepNumber(message.step),
+                why=message.why,
+                certain=message.certain,
             )
         case msg.PositionReport():
             return ev.PositionReported(

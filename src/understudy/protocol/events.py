@@ -121,12 +121,14 @@ class DigestTold(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadStateTold(Event):
-    """A member on probation has found its state, with so many steps in it, to be bad."""
+    """A member on probation has found its state, with so many steps in it, to be bad. `certain`: the state itself is;
+    otherwise there is a sign of it, which may be the script's own affair."""
 
     member: MemberId
     generation: Generation
     step: StepNumber
     why: str
+    certain: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

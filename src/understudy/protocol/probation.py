@@ -1,11 +1,12 @@
 """After a recovery the world is on probation: for a few steps its state is watched, and if it is bad a lower rung is
 taken.
 
-Members look, at every commit in that time, whether their parameters are finite, and twins compare digests. Bad state
-opens the next generation, and the world *steps down*: whatever anybody holds counts for nothing, and neither does the
-source that was used last. The order is that of `Source`; an older state is further down than a newer one of the same
-source, and from each rung the world steps down to an older state of it once at most. So this comes to an end: a state
-that passes, or a stop.
+Members look, at every commit in that time, whether their parameters and the step's loss are finite, and twins compare
+digests. Bad state opens the next generation, and the world *steps down*: whatever anybody holds counts for nothing, and
+neither does the source that was used last. The order is that of `Source`; an older state is further down than a newer
+one of the same source, and from each rung the world steps down to an older state of it once at most. So this comes to
+an end: a state that passes, or a stop. A loss alone is but a sign: where nothing is below, the world goes on as it is,
+and that is said.
 
 State that was not finite when the world resumed was not made so by the recovery, for its bytes are checked on their
 way: that is said, and nobody steps down. Called by `job`, `recovery` and `telling_apart`.
@@ -136,12 +137,13 @@ def on_bad_state(machine: "JobMachine", event: ev.BadStateTold, member: Member) 
         return []
     if probation is None or not probation.watched or not probation.covers(event.step):
         return []
-    return step_down(machine, event.at, f"rank {member.rank} after step {event.step - 1}: {event.why}")
+    why = f"rank {member.rank} after step {event.step - 1}: {event.why}"
+    return step_down(machine, event.at, why, must=event.certain)
 
 
-def step_down(machine: "JobMachine", at: float, why: str) -> list[Command]:
+def step_down(machine: "JobMachine", at: float, why: str, must: bool = True) -> list[Command]:
     """Open the next generation, for a lower rung."""
-    reason = distrust(machine, why)
+    reason = distrust(machine, why, must)
     noted = machine.decision(at, DecisionKind.STEP_DOWN, reason)
     return [noted, *machine.open(at, reason, DecisionKind.ALARM)]
 

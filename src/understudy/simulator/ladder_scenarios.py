@@ -119,6 +119,7 @@ def play_on_probation(seed: int) -> Report:
         *draw_faults(chance, chance.choice((0, 0, 1)), world, script.steps, 0.0),
     )
     policy = replace(scenario.policy, world_size=world, spares=2)
+    script = replace(script, only_loss=chance.random() < 0.25)
     drawn = replace(scenario, script=script, faults=faults, policy=policy)
     return _run("play_on_probation", seed, drawn)
 

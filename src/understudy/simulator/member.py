@@ -379,7 +379,7 @@ class SimulatedMember:
             self.saving = self.state
         self.resumed = self.established = True  # in a world that goes on, all have left what a replacement needs
         world.on_resumed(self)
-        self.was_sound = not self.spoilt
+        self.was_sound = not self.spoilt or self.script.only_loss
         self.held = max((len(copy) for copy in world.saved(self) if len(copy) < self.target), default=None)
         self._say_resumed(world)
         self.enter(Place.BETWEEN)

@@ -24,6 +24,7 @@ class Script:
     compare_every: int = 0  # steps between two comparisons of twins; 0: never
     save_every: int = 0  # steps between two copies in peer memory; 0: never
     replaceable: bool = False  # the world can go on without a replica
+    only_loss: bool = False  # bad state shows in the loss, and not in the parameters
 
     def __post_init__(self) -> None:
         if not self.fenced and (self.shards != 1 or self.crossed):

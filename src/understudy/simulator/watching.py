@@ -17,8 +17,15 @@ def after_commit(member: "SimulatedMember", world: "Surroundings") -> None:
     watched = step <= member.watches_until
     if watched and member.spoilt:
         world.on_committed(member)
-        why = "its parameters are not finite"
-        told = ev.BadStateTold(at=world.now, member=member.id, generation=member.acting, step=step, why=why)
+        only_loss = member.script.only_loss
+        told = ev.BadStateTold(
+            at=world.now,
+            member=member.id,
+            generation=member.acting,
+            step=step,
+            why=f"its {'loss is' if only_loss else 'parameters are'} not finite",
+            certain=not only_loss,
+        )
         world.send(member, told)
         return
     if member.script.is_saved(member.state):

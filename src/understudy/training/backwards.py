@@ -13,15 +13,17 @@ from torch.autograd.graph import GradientEdge
 
 
 class Backwards:
-    """`before` and `after` are called around each backward pass of the script; `count` says how many there were."""
+    """`before` and `after` are called around each backward pass of the script; `count` says how many there were. `look`
+    is shown what each of them begins with."""
 
     def __init__(
         self,
         weight: float = 1.0,
         before: Callable[[], None] = lambda: None,
         after: Callable[[], None] = lambda: None,
+        look: Callable[[tuple[Any, ...]], None] = lambda _: None,
     ) -> None:
-        self.weight, self._before, self._after = weight, before, after
+        self.weight, self._before, self._after, self._look = weight, before, after, look
         self._run_backward: Callable[..., None] | None = None
         self._refusal: Exception | None = None
         self.count = 0
@@ -52,6 +54,7 @@ class Backwards:
         self.running = True
         try:
             self._before()
+            self._look(_as_tuple(tensors))
             if self.weight != 1.0:
                 grad_tensors = weighted(tensors, grad_tensors, self.weight)
             run(tensors, grad_tensors, *args, **kwargs)
@@ -63,10 +66,14 @@ class Backwards:
 
 def weighted(roots: Any, gradients: Any, weight: float) -> tuple[torch.Tensor | None, ...]:
     """What flows into a backward pass from `roots` so that all its gradients are `weight` times as large."""
-    roots = (roots,) if isinstance(roots, torch.Tensor | GradientEdge) else tuple(roots)
+    roots = _as_tuple(roots)
     if gradients is None or isinstance(gradients, torch.Tensor):
         gradients = (gradients,) * len(roots)
     return tuple(_scaled(root, given, weight) for root, given in zip(roots, gradients, strict=True))
+
+
+def _as_tuple(roots: Any) -> tuple[Any, ...]:
+    return (roots,) if isinstance(roots, torch.Tensor | GradientEdge) else tuple(roots)
 
 
 def _scaled(root: Any, given: torch.Tensor | None, weight: float) -> torch.Tensor | None:

@@ -40,6 +40,8 @@ class _PartStep(ProtectedStep):
 class EarlyPart(_PartStep):
     """Ends with its backward passes (`parts`), and at the latest where the optimizer would change something."""
 
+    looks_at_loss = False  # the last part commits the step
+
     def before_optimizer(self) -> None:
         if self._member.lost_contact():
             raise StepAbandoned(f"step {self.number} is abandoned in one of its parts")

@@ -1,19 +1,20 @@
 """After a recovery this rank looks at its own state for a few steps (`protocol.probation`).
 
-Costs two comparisons of integers per step outside of that time. In it, at every commit: one pass over the parameters,
-and the digest that twins compare. State that is bad is told, and neither saved nor copied. In peer memory an older copy
-is held meanwhile, beside the two that there always are.
+Costs three comparisons of integers per step outside of that time. In it, at every commit: one pass over the parameters,
+a look at the losses of the step, and the digest that twins compare. State that is bad is told, and neither saved nor
+copied. In peer memory an older copy is held meanwhile, beside the two that there always are.
 """
 
 import math
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from understudy.foundation.ids import StepNumber
 from understudy.ledger.records import Sharing
 from understudy.state.manifest import Protected, local
+from understudy.training.backwards import Backwards
 from understudy.wire import messages
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ class Probation:
 
     def __init__(self) -> None:
         self.until = -1
+
+    def covers(self, step: int) -> bool:
+        """Is what this step makes of the state looked at?"""
+        return step < self.until
 
     def begin(self, member: "Member", plan: messages.Resume) -> None:
         if plan.probation:
@@ -38,21 +43,51 @@ class Probation:
         member.saving.probation_is_over()
 
 
+class Losses:
+    """With which numbers the backward passes of one step began."""
+
+    def __init__(self) -> None:
+        self._seen: list[torch.Tensor] = []
+        self._backwards = Backwards(look=self._look)
+
+    def begin(self) -> None:
+        self._backwards.begin()
+
+    def end(self) -> None:
+        self._backwards.end()
+
+    @torch.no_grad()
+    def _look(self, roots: tuple[Any, ...]) -> None:
+        for root in roots:  # of a stage of a pipeline they are no losses, and not single numbers
+            if isinstance(root, torch.Tensor) and root.is_floating_point() and root.numel() == 1:
+                self._seen.append(local(root.detach()).clone())
+
+    def trouble(self, stepped: bool) -> str | None:
+        """`stepped`: an optimizer has. A loss that is too large once it is scaled is how a scaler finds its
+        scale, and it skips that step."""
+        for loss in self._seen:
+            if loss.isnan().any() or (stepped and loss.isinf().any()):
+                return f"its loss is not finite ({loss.item()})"
+        return None
+
+
 def resumes_finite(member: "Member", plan: messages.Resume) -> bool:
     """Asked when the state is there and before anything is done with it."""
     return not plan.probation or is_finite(member.protected)
 
 
-def after_commit(member: "Member", attempt: int, sharing: Sharing | None) -> None:
+def after_commit(member: "Member", attempt: int, sharing: Sharing | None, bad_loss: str | None) -> None:
     """Write the step down, and do with its state what is due: look at it, save it, compare it."""
     assert member.holds is not None
     if not member.established:  # nobody knows yet who is whose twin
         member.ledger.committed(member.protected, member.generation, member.holds - 1, attempt, sharing)
         return
     watched = member.holds <= member.probation.until
-    if watched and not is_finite(member.protected):
-        why = "its parameters are not finite"
-        member.control.send(messages.BadState(generation=member.generation, step=member.holds, why=why))
+    sound = not watched or is_finite(member.protected)
+    if not sound or (watched and bad_loss is not None):
+        why = "its parameters are not finite" if bad_loss is None or not sound else bad_loss
+        told = messages.BadState(generation=member.generation, step=member.holds, why=why, certain=not sound)
+        member.control.send(told)
         member.saving.begin(member, attempt, sharing, trusted=False)
         return
     if member.probation.until >= 0 and not watched:

@@ -21,7 +21,7 @@ from understudy.ledger.records import Sharing
 from understudy.protocol.commit import Action, action_for
 from understudy.protocol.positions import Position
 from understudy.training.member import Member
-from understudy.training.probation import after_commit
+from understudy.training.probation import Losses, after_commit
 from understudy.wire import messages
 
 
@@ -84,6 +84,8 @@ class RehearsalStep(Step):
 class ProtectedStep(Step):
     """An attempt that survives the loss of other ranks."""
 
+    looks_at_loss = True
+
     def __init__(
         self,
         member: Member,
@@ -99,6 +101,7 @@ class ProtectedStep(Step):
         self._stepped: set[int] = set()
         self._ended = False  # the body has run to its end
         self._plan: messages.Resume | None = None
+        self._losses: Losses | None = None  # only on probation
 
     def __enter__(self) -> "Step":
         self._member.show(Place.IN_STEP)
@@ -109,6 +112,9 @@ class ProtectedStep(Step):
         self._member.buffers.remember()
         super().__enter__()
         self._member.own_state.begin(self.number)
+        if self.looks_at_loss and self._member.established and self._member.probation.covers(self.number):
+            self._losses = Losses()
+            self._losses.begin()
         return self
 
     # -- the fence -----------------------------------------------------------------------------------------------------
@@ -149,6 +155,8 @@ class ProtectedStep(Step):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         member = self._member
+        if self._losses is not None:
+            self._losses.end()
         if error is None:
             try:
                 self._complete()
@@ -191,7 +199,8 @@ class ProtectedStep(Step):
         member = self._member
         member.buffers.learn()
         member.holds = StepNumber(self.number + 1)
-        after_commit(member, self.attempt, self.shared())
+        bad_loss = None if self._losses is None else self._losses.trouble(stepped=bool(self._stepped))
+        after_commit(member, self.attempt, self.shared(), bad_loss)
         member.checkpoints.after_commit(member)
         member.show(Place.BETWEEN_STEPS)
 

@@ -55,11 +55,13 @@ class StateDigest(Message, frozen=True, kw_only=True):
 
 
 class BadState(Message, frozen=True, kw_only=True):
-    """On probation after a recovery: the state with so many steps in it cannot be right."""
+    """On probation after a recovery: the state with so many steps in it cannot be right. `certain`: or there is
+    but a sign of it."""
 
     generation: int
     step: int
     why: str
+    certain: bool = True
 
 
 class PositionReport(Message, frozen=True, kw_only=True):
