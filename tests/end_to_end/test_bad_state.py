@@ -1,5 +1,6 @@
 """Real processes: a replacement whose state turns bad right after its recovery is found, and a lower rung helps."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,7 +49,8 @@ def test_the_world_steps_down(
 @pytest.mark.parametrize(
     ("flags", "then"),
     [
-        (("--compare-twins", "1"), "rewind: everybody goes back to the state before step 5"),
+        # The news that all agree on the state before step 5 may come too late: rank 1 dies early in that step.
+        (("--compare-twins", "1"), "rewind: everybody goes back to the state before step [45],"),
         ((), "there was nothing to step down to"),
     ],
     ids=["the agreed state", "nothing below"],
@@ -66,6 +68,6 @@ def test_a_loss_that_is_not_finite_is_seen_and_where_nothing_is_below_only_said(
     run = read_run(job.run_dir)
     (stepped,) = reasons(run, DecisionKind.STEP_DOWN)
     assert "rank 1 after step 5: its loss is not finite (inf)" in stepped
-    assert any(then in record.reason for record in run.decisions), [record.reason for record in run.decisions]
+    assert any(re.search(then, record.reason) for record in run.decisions), [record.reason for record in run.decisions]
     comparison = compare(read_run(quiet.run_dir), run)
     assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()

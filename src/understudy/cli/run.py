@@ -26,6 +26,7 @@ from understudy.cli.http_flags import make_feed, read_api_request
 from understudy.cli.run_on_host import run_on_host
 from understudy.cli.terminal import Terminal, View, make_terminal
 from understudy.coordinator.coordinator import Coordinator
+from understudy.detection.contract import STEPPING
 from understudy.detection.progress import Place
 from understudy.detection.stall import StallWatch
 from understudy.errors import SettingsError
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from understudy.api.opening import ApiRequest
 
 add_arguments = run_flags.add_arguments
-_STEPPED = (Place.IN_STEP, Place.BETWEEN_STEPS, Place.FINISHED, Place.RELEASED)
+_STEPPED = (*STEPPING, Place.RELEASED)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -56,7 +56,9 @@ class ClusterSimulation(Simulation):
         self._unnoticed: set[MemberId] = set()  # processes that have ended, and whose agent will see it in a moment
         self._ends: dict[HostId, list[ev.MemberLost]] = {place.id: [] for place in places}
         self._held: dict[HostId, list[tuple[SimulatedMember, ev.Event]]] = {place.id: [] for place in places}
-        self._orders: dict[HostId, list[Command]] = {place.id: [] for place in places}  # to an agent that is cut off
+        self._orders: dict[HostId, list[StartMember | KillMember]] = {
+            place.id: [] for place in places
+        }  # while it is cut
         self._late: dict[HostId, list[tuple[SimulatedMember, Meeting]]] = {place.id: [] for place in places}
 
     def _begin(self) -> None:
@@ -201,13 +203,13 @@ class ClusterSimulation(Simulation):
             case _:
                 super()._carry_out(command)
 
-    def _order(self, host: HostId, command: Command) -> None:
+    def _order(self, host: HostId, command: StartMember | KillMember) -> None:
         """A connection that outlives a cut delivers in the end; one that has ended does not."""
         if not self.leadership.hears(host):
             return
         if host in self.cut:
             self._orders[host].append(command)
-        elif isinstance(command, StartMember) or (isinstance(command, KillMember) and command.member in self.members):
+        elif isinstance(command, StartMember) or command.member in self.members:
             super()._carry_out(command)
 
     # -- messages -----------------------------------------------------------------------------------------------------

@@ -82,11 +82,11 @@ def after_commit(member: "Member", attempt: int, sharing: Sharing | None, bad_lo
     if not member.established:  # nobody knows yet who is whose twin
         member.ledger.committed(member.protected, member.generation, member.holds - 1, attempt, sharing)
         return
-    watched = member.holds <= member.probation.until
-    sound = not watched or is_finite(member.protected)
-    if not sound or (watched and bad_loss is not None):
-        why = "its parameters are not finite" if bad_loss is None or not sound else bad_loss
-        told = messages.BadState(generation=member.generation, step=member.holds, why=why, certain=not sound)
+    watched = member.probation.covers(member.holds - 1)
+    certain = watched and not is_finite(member.protected)
+    why = "its parameters are not finite" if certain else bad_loss
+    if watched and why is not None:
+        told = messages.BadState(generation=member.generation, step=member.holds, why=why, certain=certain)
         member.control.send(told)
         member.saving.begin(member, attempt, sharing, trusted=False)
         return
