@@ -21,7 +21,7 @@ job = understudy.join(seed=1234)  # <- seeds as well; a spare waits here until i
 model = DistributedDataParallel(ByteGPT(options.width, options.layers, options.heads, options.context).to(job.device))
 optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
 scheduler = warmup_and_cosine(optimizer, options.steps)
-loader = DataLoader(Text(options.context), batch_size=options.batch_size, shuffle=True)
+loader = DataLoader(Text(options.context), batch_size=options.batch_size, shuffle=True, drop_last=True)
 job.protect(model=model, optimizer=optimizer, scheduler=scheduler, data=loader)  # <-
 
 began, tokens = time.monotonic(), 0

@@ -28,7 +28,7 @@ for block in model.blocks:
 fully_shard(model, mesh=mesh)
 optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
 scheduler = warmup_and_cosine(optimizer, options.steps)
-loader = DataLoader(Text(options.context), batch_size=options.batch_size, shuffle=True)
+loader = DataLoader(Text(options.context), batch_size=options.batch_size, shuffle=True, drop_last=True)
 job.protect(model=model, optimizer=optimizer, scheduler=scheduler, data=loader)  # <-
 
 began, tokens = time.monotonic(), 0

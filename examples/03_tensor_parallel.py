@@ -25,7 +25,7 @@ for block in model.blocks:
         block, mesh["tensor"], {"feed_forward.0": ColwiseParallel(), "feed_forward.2": RowwiseParallel()}
     )
 optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
-loader = DataLoader(Text(options.context), batch_size=options.batch_size, shuffle=True)
+loader = DataLoader(Text(options.context), batch_size=options.batch_size, shuffle=True, drop_last=True)
 share = (mesh.get_local_rank("replicas"), mesh["replicas"].size())
 job.protect(model=model, optimizer=optimizer, data=loader, share=share)  # <-
 

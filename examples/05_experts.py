@@ -50,7 +50,7 @@ experts = Experts(options.width, mesh.get_group("experts")).to(job.device)
 dense = [*model.parameters(), *experts.router.parameters()]
 model.blocks.insert(options.layers // 2, experts)
 optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
-loader = DataLoader(Text(options.context), batch_size=options.batch_size, shuffle=True)
+loader = DataLoader(Text(options.context), batch_size=options.batch_size, shuffle=True, drop_last=True)
 job.protect(model=model, optimizer=optimizer, data=loader)  # <-
 
 for step in job.steps(options.steps):  # <-

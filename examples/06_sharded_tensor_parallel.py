@@ -28,7 +28,7 @@ for block in model.blocks:
     fully_shard(block, mesh=mesh["replicas", "shards"])
 fully_shard(model, mesh=mesh["replicas", "shards"])
 optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
-loader = DataLoader(Text(options.context), batch_size=options.batch_size, shuffle=True)
+loader = DataLoader(Text(options.context), batch_size=options.batch_size, shuffle=True, drop_last=True)
 share = (job.rank // 2, job.world_size // 2)  # both ranks of a tensor pair work on the same samples
 job.protect(model=model, optimizer=optimizer, data=loader, share=share)  # <-
 

@@ -31,7 +31,7 @@ for layer in model:
 stage = PipelineStage(model, place, 2, job.device, group=mesh.get_group("stages"))
 schedule = ScheduleGPipe(stage, 4, loss_fn=next_byte_loss)
 optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
-loader = DataLoader(Text(options.context), batch_size=options.batch_size, shuffle=True)
+loader = DataLoader(Text(options.context), batch_size=options.batch_size, shuffle=True, drop_last=True)
 share = (mesh.get_local_rank("replicas"), mesh["replicas"].size())
 job.protect(model=model, optimizer=optimizer, data=loader, share=share)  # <-
 

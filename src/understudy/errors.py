@@ -10,7 +10,7 @@ UnderstudyError
 ├── TransferError         state did not arrive whole; the recovery is opened again
 ├── RegroupError          process groups could not be formed again; the recovery is opened again
 ├── CheckpointError       a checkpoint is partial, damaged or does not fit; an older one may be tried
-└── LedgerError           a ledger cannot be read; verify and explain stop
+└── LedgerError           a ledger is missing or damaged; verify and explain stop
 
 StepAbandoned             (BaseException) the body of a step is unwound because the generation ended. Not an
                           error: `with step:` catches it and the step runs again. It is no `Exception`, so that a
@@ -66,7 +66,7 @@ class CheckpointError(UnderstudyError):
 
 
 class LedgerError(UnderstudyError):
-    """A ledger is missing, torn or contradicts itself."""
+    """A ledger is missing or damaged. The message names the file and the line."""
 
 
 class StepAbandoned(BaseException):

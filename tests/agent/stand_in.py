@@ -44,7 +44,15 @@ class StandIn:
         data = framing.receive(self.line)
         if data is None:
             sys.exit(1)
-        return messages.decode_from_agent(data)
+        word = messages.decode_from_agent(data)
+        if isinstance(word, messages.AskActivity):
+            self.say(
+                messages.ActivityReport(
+                    number=word.number, waiting=True, where="here", stack=1, cpu=0.0, control_thread=os.getpid()
+                )
+            )
+            return self.listen(timeout)
+        return word
 
     def mark(self, folder: str, text: str, name: str = "") -> None:
         """Leave a file in the run's folder for the test to see."""
@@ -108,8 +116,11 @@ class StandIn:
         )
 
     def train(self) -> None:
+        shown = None
         while self.step < self.args.steps:
-            self.show(Place.IN_STEP)
+            if shown != (self.generation, self.step):  # a rank that waits in a collective does not move
+                self.show(Place.IN_STEP)
+                shown = (self.generation, self.step)
             word = self.listen(0.01)
             if isinstance(word, messages.Abandon):
                 self.take(word, holds=self.step)

@@ -1,14 +1,15 @@
 """What an agent keeps while nobody listens, and what it tells whoever leads next. The stream is a list."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from understudy.agent.relay import Introduction, Relay
 from understudy.foundation.clock import SetClock
-from understudy.foundation.ids import Generation, HostId, MemberId, Rank
+from understudy.foundation.ids import Generation, HostId, MemberId
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
-from understudy.protocol.commands import StopJob
+from understudy.protocol.commands import Seat, StopJob
 from understudy.wire import cluster as wire
 from understudy.wire import messages as msg
 from understudy.wire.inventory import HostInventory
@@ -22,8 +23,11 @@ KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
 class Hands:
     done: list[tuple[object, ...]] = field(default_factory=list)
 
-    def start_member(self, member: MemberId, rank: Rank | None, host: HostId) -> None:
-        self.done.append(("start", member, rank, host))
+    def start_member(self, member: MemberId, seat: Seat | None, host: HostId, _store: str = "") -> None:
+        self.done.append(("start", member, None if seat is None else seat.rank, host))
+
+    def watch_closely(self, hosts: Sequence[HostId] = ()) -> None:
+        self.done.append(("watch closely", tuple(hosts)))
 
     def send(self, member: MemberId, message: msg.FromAgent) -> None:
         self.done.append(("send", member, message))

@@ -48,13 +48,13 @@ def test_a_killed_rank_is_replaced_and_the_recovery_is_recorded(tmp_path: Path) 
 
 def test_a_stopped_rank_is_found_ended_and_replaced(tmp_path: Path) -> None:
     until = tmp_path / "go"
-    with Launched(tmp_path, f"--nproc-per-node 2 --hang-floor 0.6 -- 5 --until {until}") as job:
+    with Launched(tmp_path, f"--nproc-per-node 2 --unresponsive-timeout 0.6 -- 5 --until {until}") as job:
         job.wait_until_ready()
         os.kill(job.pids()["m-0"], signal.SIGSTOP)
         job.wait_for_line("recovered in")
         until.touch()
         assert job.wait() == 0, job.err
-        assert "its process is stopped" in job.err
+        assert "stopped (SIGSTOP) for" in job.err
         assert job.left_behind() == {}
 
 

@@ -26,7 +26,17 @@ class Scene:
             ProgressWriter(path).show(1, 7, Place.IN_STEP)
             member = MemberId(f"m-{number}")
             self.workers[member] = Worker(member, reader, (), rank=number if number < 3 else None)
-        self.inquiry = StackInquiry(folder / "stacks", self._send, self.said.append, self._state_of)
+        self.inquiry = StackInquiry(folder / "stacks", self._send, self.said.append, self._state_of, self._write)
+
+    @staticmethod
+    def _write(path: Path, text: str, then: Callable[[str | None], None]) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        except OSError as error:
+            then(error.strerror)
+        else:
+            then(None)
 
     def _send(self, member: MemberId, message: AskStacks) -> bool:
         self.sent.append((member, message))
@@ -64,9 +74,9 @@ def test_answers_that_are_there_when_the_alarm_comes_are_told_at_once(tmp_path: 
     assert [member for member, _ in scene.sent] == ["m-0", "m-1", "m-2"], "once, and no spare"
     path = tmp_path / "stacks" / "step-7-1.txt"
     assert scene.said == [
-        "hang: ranks 0-1: in load at train.py:41",
-        "hang: rank 2: in spin at train.py:41",
-        f"hang: the stacks of all threads are in {path}",
+        "no progress: ranks 0-1: in load at train.py:41",
+        "no progress: rank 2: in spin at train.py:41",
+        f"no progress: the stacks of all threads are in {path}",
     ]
     assert 'File "/home/u/train.py", line 41, in spin' in path.read_text()
 
@@ -81,8 +91,8 @@ def test_who_cannot_answer_is_named_and_nobody_waits_longer_than_a_moment(tmp_pa
         assert scene.said == []
 
     play(story, stack_inquiry._LAST_ANSWERS + 0.1)
-    assert scene.said[1].startswith("hang: rank 1: stopped (by a signal or a debugger)")
-    assert scene.said[2].startswith("hang: rank 2: did not answer")
+    assert scene.said[1].startswith("no progress: rank 1: stopped (by a signal or a debugger)")
+    assert scene.said[2].startswith("no progress: rank 2: did not answer")
 
 
 def test_a_world_that_moves_again_is_asked_anew_next_time_and_late_answers_do_not_count(tmp_path: Path) -> None:
@@ -99,7 +109,7 @@ def test_a_world_that_moves_again_is_asked_anew_next_time_and_late_answers_do_no
         scene.inquiry.forget()  # the look after the alarm
 
     play(story)
-    assert len(scene.sent) == 6 and scene.said[0] == "hang: ranks 0-2: in new at train.py:41"
+    assert len(scene.sent) == 6 and scene.said[0] == "no progress: ranks 0-2: in new at train.py:41"
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -9,19 +9,20 @@ from pathlib import Path
 import pytest
 from tests.agent.launching import alive
 
+from understudy.agent import supervisor
 from understudy.agent.environment import worker_environment
 from understudy.agent.logs import LogPlan
 from understudy.agent.members import Worker
 from understudy.agent.plan import LaunchPlan
 from understudy.agent.supervisor import Supervisor
 from understudy.detection.progress import Place, ProgressReader, ProgressWriter
-from understudy.detection.stall import StallWatch
+from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import MemberId, Rank
 from understudy.foundation.settings import WorkerSettings
 from understudy.ledger.records import TransferRecord
 from understudy.protocol.causes import CauseKind
-from understudy.protocol.commands import Outcome, StopJob
+from understudy.protocol.commands import Outcome, Seat, StopJob
 from understudy.protocol.events import Event, MemberLost
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.policy import Policy
@@ -41,7 +42,7 @@ class Decider:
 
     def start(self) -> None:
         assert self.supervisor is not None
-        self.supervisor.start_member(MEMBER, Rank(0), THIS_HOST)
+        self.supervisor.start_member(MEMBER, Seat(rank=Rank(0)), THIS_HOST)
 
     def handle(self, event: Event) -> None:
         self.events.append(event)
@@ -72,9 +73,10 @@ def run(tmp_path: Path, decider: Decider, *command: str) -> StopJob:
         decider.supervisor = Supervisor(
             plan,
             clock=SystemClock(),
-            watch=StallWatch(Policy(world_size=1)),
+            policy=Policy(world_size=1),
             console=lambda _stream, _data: None,
             say=lambda _text: None,
+            files=BackgroundFiles(print),
         )
         return await decider.supervisor.run(decider)
 
@@ -92,6 +94,18 @@ def test_a_program_that_cannot_be_started_is_a_loss_and_no_crash(tmp_path: Path)
     run(tmp_path, decider, "/nowhere/at/all")
     (lost,) = decider.events
     assert isinstance(lost, MemberLost) and "could not be started" in lost.cause.detail
+
+
+@pytest.mark.processes
+def test_a_member_without_shared_memory_is_a_loss_and_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_path: str) -> ProgressReader:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(supervisor, "ProgressReader", full)
+    decider = Decider(_stop)
+    run(tmp_path, decider, "/bin/true")
+    (lost,) = decider.events
+    assert isinstance(lost, MemberLost) and "No space left on device" in lost.cause.detail
 
 
 @pytest.mark.processes
@@ -149,12 +163,17 @@ def test_the_environment_of_ranks_and_spares() -> None:
         store_port=7,
     )
     inherited = {"PATH": "/bin", "RANK": "99"}
-    rank = worker_environment(inherited, settings, Rank(3), 8)
+    rank = worker_environment(inherited, settings, Seat(rank=Rank(3), local_rank=3, local_world_size=8), 8)
     assert (rank["RANK"], rank["LOCAL_RANK"], rank["WORLD_SIZE"], rank["MASTER_PORT"]) == ("3", "3", "8", "7")
     assert rank["OMP_NUM_THREADS"] == "1" and rank["PATH"] == "/bin"
     assert WorkerSettings.from_environment(rank) == settings
     spare = worker_environment(inherited, settings, None, 8)
     assert "RANK" not in spare and "WORLD_SIZE" not in spare
-    assert "OMP_NUM_THREADS" not in worker_environment(inherited, settings, Rank(0), 1)
-    kept = worker_environment({"OMP_NUM_THREADS": "4"}, settings, Rank(0), 2)
+    assert "OMP_NUM_THREADS" not in worker_environment(inherited, settings, Seat(rank=Rank(0)), 1)
+    seat = Seat(rank=Rank(5), local_rank=1, local_world_size=4, node_rank=1, nodes=2)
+    elsewhere = worker_environment(inherited, settings, seat, 8, "10.0.0.1:29500")
+    assert (elsewhere["RANK"], elsewhere["LOCAL_RANK"], elsewhere["LOCAL_WORLD_SIZE"]) == ("5", "1", "4")
+    assert (elsewhere["GROUP_RANK"], elsewhere["GROUP_WORLD_SIZE"]) == ("1", "2")
+    assert (elsewhere["MASTER_ADDR"], elsewhere["MASTER_PORT"]) == ("10.0.0.1", "29500")
+    kept = worker_environment({"OMP_NUM_THREADS": "4"}, settings, Seat(rank=Rank(0)), 2)
     assert kept["OMP_NUM_THREADS"] == "4"

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 from tests.coordinator.acting import Play
+from tests.ledger.made_up import WrittenAtOnce
 
 from understudy.api.app import Api, Settings, make_api
 from understudy.api.audit import Audit
@@ -20,6 +21,7 @@ from understudy.api.rules import Rules
 from understudy.api.tokens import Caller, Role, Tokens
 from understudy.coordinator.coordinator import Coordinator
 from understudy.foundation.ids import MemberId
+from understudy.ledger.writing import RecordLog
 from understudy.protocol.commands import Command, DecisionKind, RecordDecision
 from understudy.protocol.events import Event
 from understudy.protocol.job import JobMachine
@@ -77,7 +79,7 @@ class Stage(Play):
             wall=lambda: NOON + self.clock.now(),
             on_fault=self.faults.append,
         )
-        self.api: Api = make_api(self.door, Audit(folder / "audit.jsonl", lambda _: None), settings)
+        self.api: Api = make_api(self.door, Audit(RecordLog(WrittenAtOnce(folder / "audit.jsonl"))), settings)
 
     def audit(self) -> list[dict[str, Any]]:
         file = self.folder / "audit.jsonl"

@@ -7,6 +7,7 @@ import httpx
 import pytest
 from tests.api.stage import ACTOR, MONITOR, READER, Client, tokens
 from tests.coordinator.lines import Place, attending, coordinator, play
+from tests.ledger.made_up import WrittenAtOnce
 
 from understudy.api.app import Settings, make_api
 from understudy.api.audit import Audit
@@ -14,6 +15,7 @@ from understudy.api.feed import Feed
 from understudy.api.job import ManyHosts
 from understudy.coordinator.status import status
 from understudy.foundation.clock import SystemClock
+from understudy.ledger.writing import RecordLog
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -21,7 +23,8 @@ pytestmark = pytest.mark.timeout(180)
 def client_of(place: Place, folder: Path) -> Client:
     door = ManyHosts(place.service, clock=SystemClock(), feed=Feed())
     pages = {"/status": lambda refused: status(place.service, refused)}
-    api = make_api(door, Audit(folder / "audit.jsonl", print), Settings(tokens=tokens(), pages=pages))
+    audit = Audit(RecordLog(WrittenAtOnce(folder / "audit.jsonl")))
+    api = make_api(door, audit, Settings(tokens=tokens(), pages=pages))
     return Client(httpx.AsyncClient(transport=httpx.ASGITransport(app=api.app), base_url="http://job"), READER)
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 from tests.api.stage import READER, Stage
+from tests.ledger.made_up import WrittenAtOnce
 
 from understudy.api import server as server_module
 from understudy.api.opening import ApiRequest, serving
 from understudy.api.rules import Rules
 from understudy.api.server import ADDRESS_FILE, ApiServer
 from understudy.errors import SettingsError
+from understudy.ledger.writing import RecordLog
 from understudy.wire.certificates import Certificates, make_set
 
 pytestmark = pytest.mark.timeout(180)
@@ -163,7 +165,8 @@ def test_its_address_is_found_in_the_run_folder(tmp_path: Path) -> None:
     async def story() -> None:
         stage = Stage(tmp_path)
         request = ApiRequest(address="127.0.0.1:0", certificates=None, tokens=None, rules=Rules())
-        async with serving(request, stage.door, tmp_path, print) as server:
+        audit = RecordLog(WrittenAtOnce(tmp_path / "audit.jsonl"))
+        async with serving(request, stage.door, tmp_path, print, audit) as server:
             assert json.loads((tmp_path / ADDRESS_FILE).read_text())["url"] == server.url
             assert (await ask(server.port, b"HEAD /health HTTP/1.0\r\n\r\n")).endswith(b"\r\n\r\n")
         assert not (tmp_path / ADDRESS_FILE).exists()

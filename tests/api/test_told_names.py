@@ -12,6 +12,7 @@ import pytest
 from tests.api.stage import MONITOR, NOON, Client, Stage, tokens
 from tests.api.test_alerts import A, B, C, a_job
 from tests.coordinator.leading_play import Cluster
+from tests.ledger.made_up import WrittenAtOnce
 
 from understudy.agent import inventory
 from understudy.api.app import Settings, make_api
@@ -23,7 +24,9 @@ from understudy.api.registry import HostEntry, HostTarget, Nothing, RankTarget, 
 from understudy.api.rules import Rule, RuleAction, Rules
 from understudy.cli import run
 from understudy.coordinator.service import Service
+from understudy.files.background import BackgroundFiles
 from understudy.foundation.ids import HostId
+from understudy.ledger.writing import RecordLog
 from understudy.wire.inventory import Device, HostInventory
 
 pytestmark = pytest.mark.timeout(180)
@@ -171,7 +174,7 @@ def test_what_a_lost_host_told_does_not_count(tmp_path: Path) -> None:
 def client_of(service: Service, cluster: Cluster, folder: Path) -> Client:
     door = ManyHosts(service, clock=cluster.clock, feed=Feed())
     settings = Settings(tokens=tokens(), rules=RULES, clock=cluster.clock, wall=lambda: NOON + cluster.clock.now())
-    api = make_api(door, Audit(folder / "audit.jsonl", print), settings)
+    api = make_api(door, Audit(RecordLog(WrittenAtOnce(folder / "audit.jsonl"))), settings)
     return Client(httpx.AsyncClient(transport=httpx.ASGITransport(app=api.app), base_url="http://job"))
 
 
@@ -194,7 +197,8 @@ def test_on_one_host_the_devices_are_read_when_the_job_starts(tmp_path: Path, mo
     terminal = SimpleNamespace(say=lambda _: None)
 
     async def story() -> None:
-        parts: tuple[Any, ...] = (api, stage.feed, stage.coordinator, supervisor, request, terminal)
+        files = BackgroundFiles(print)
+        parts: tuple[Any, ...] = (api, stage.feed, stage.coordinator, supervisor, request, terminal, files)
         async with run._serving(*parts):
             url = json.loads((tmp_path / "http.json").read_text())["url"]
             reasons = [

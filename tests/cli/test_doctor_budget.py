@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.ledger.made_up import all_places, committed, swap_decisions, write_run
 
-from understudy.cli.examination.budget import Limits, Measured, judge
+from understudy.cli.examination.budget import Measured, judge
 from understudy.cli.examination.finding import Finding
 from understudy.cli.examination.history import History, gaps_of, history_of
 from understudy.cli.main import main
@@ -32,8 +32,8 @@ SEEN = History(
 WAY = Measured(bandwidth=2e9, round_trip=0.001)
 
 
-def limits(**changes: float) -> Limits:
-    return Limits(policy=replace(Policy(world_size=4), **changes))  # type: ignore[arg-type]
+def limits(**changes: float) -> Policy:
+    return replace(Policy(world_size=4), **changes)  # type: ignore[arg-type]
 
 
 def about(word: str, found: list[Finding]) -> Finding:
@@ -41,15 +41,15 @@ def about(word: str, found: list[Finding]) -> Finding:
     return one
 
 
-def judged(given: Limits, history: History = SEEN, way: Measured | None = None) -> list[Finding]:
+def judged(given: Policy, history: History = SEEN, way: Measured | None = None) -> list[Finding]:
     return [*judge(given, history, way)]
 
 
 def test_limits_with_room_are_good() -> None:
     found = judged(limits(), way=WAY)
     assert all(finding.good for finding in found)
-    assert about("deadline of a step", found).what.startswith(
-        "deadline of a step (--hang-floor, --hang-factor) 20 s: 3 s expected"
+    assert about("deadline of ranks that wait", found).what.startswith(
+        "deadline of ranks that wait for each other (--hang-floor, --hang-factor) 20 s: 3 s expected"
     )
 
 
@@ -58,8 +58,8 @@ def test_limits_with_room_are_good() -> None:
     [
         ({"forming_limit": 40.0}, "--forming-limit 40 s", "--forming-limit 42 or more"),
         ({"preparation_limit": 50.0}, "--preparation-limit 50 s", "--preparation-limit 60 or more"),
-        ({"stall_floor": 1.0, "stall_factor": 2.0}, "deadline of a step", "--hang-factor 3 or more"),
-        ({"stall_floor": 5.0, "stall_factor": 1.0}, "deadline of a step", "--hang-floor 6 or more"),
+        ({"stall_floor": 1.0, "stall_factor": 2.0}, "deadline of ranks that wait", "--hang-factor 3 or more"),
+        ({"stall_floor": 5.0, "stall_factor": 1.0}, "deadline of ranks that wait", "--hang-floor 6 or more"),
         ({"host_patience": 0.2}, "--host-patience 0.2 s", "--host-patience 0.32 or more"),
     ],
 )
@@ -75,8 +75,8 @@ def test_exactly_half_is_good_enough() -> None:
 
 
 def test_code_between_steps_has_a_limit_of_its_own() -> None:
-    found = judged(Limits(policy=Policy(world_size=4), outside=60.0))
-    assert "--hang-floor-outside 80 or more" in about("--hang-floor-outside", found).advice
+    found = judged(limits(idle_timeout=60.0))
+    assert "--idle-timeout 80 or more" in about("--idle-timeout", found).advice
 
 
 def test_a_limit_in_which_no_recovery_can_end_is_wrong() -> None:
@@ -117,7 +117,7 @@ def test_a_spare_on_the_peers_host_is_reckoned_with_its_way() -> None:
 def test_what_is_not_known_is_said_in_one_line() -> None:
     found = judged(limits(), History())
     unknown = about("nothing to compare with", found).what
-    for flag in ("--hang-floor", "--hang-floor-outside", "--preparation-limit", "--forming-limit", "--host-patience"):
+    for flag in ("--hang-floor", "--idle-timeout", "--preparation-limit", "--forming-limit", "--host-patience"):
         assert flag in unknown
     assert "--state-gb" in about("how large the state", found).advice
     assert "--state-gb and --peer" in about("cannot be foretold", found).advice

@@ -84,12 +84,16 @@ def test_who_is_forked(
 
 
 def test_limits_reach_their_owners() -> None:
-    flags = "--nproc-per-node 4 --spares 2 --max-restarts 9 --hang-floor 3 --hang-factor 7 --hang-floor-outside 60"
-    asked = request(*flags.split(), "--shutdown-timeout", "11", "--forming-limit", "5", "--digest-every", "10")
+    flags = "--nproc-per-node 4 --spares 2 --max-restarts 9 --hang-floor 3 --hang-factor 7"
+    timeouts = "--idle-timeout 60 --busy-timeout 9"
+    asked = request(
+        *flags.split(), *timeouts.split(), "--shutdown-timeout", "11", "--forming-limit", "5", "--digest-every", "10"
+    )
     policy = asked.policy
     assert (policy.world_size, policy.spares, policy.max_start_overs) == (4, 2, 9)
     assert (policy.stall_floor, policy.stall_factor, policy.forming_limit) == (3.0, 7.0, 5.0)
-    assert (asked.outside_floor, asked.plan.grace, asked.plan.digest_every) == (60.0, 11.0, 10)
+    assert (policy.idle_timeout, policy.busy_timeout, policy.unresponsive_timeout) == (60.0, 9.0, 2.0)
+    assert (asked.plan.grace, asked.plan.digest_every) == (11.0, 10)
     assert request().policy.max_start_overs == 3
 
 
@@ -124,6 +128,7 @@ def test_flags_without_effect_are_mentioned_only_when_given() -> None:
         ("--spares -1", "--spares"),
         ("--max-restarts -1", "--max-restarts"),
         ("--hang-floor 0", "--hang-floor"),
+        ("--busy-timeout 1", "--busy-timeout"),
         ("--forming-limit nan", "--forming-limit"),
         ("--tee 9", "--tee"),
         ("--local-ranks-filter a", "--local-ranks-filter"),

@@ -1,14 +1,15 @@
 """A port that only remembers, and a job of two ranks that a test plays through by hand."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from understudy.coordinator.coordinator import Coordinator
 from understudy.foundation.clock import SetClock
-from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
+from understudy.foundation.ids import Generation, HostId, MemberId, StepNumber
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, TransferRecord
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
-from understudy.protocol.commands import StopJob
+from understudy.protocol.commands import Seat, StopJob
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
 from understudy.protocol.positions import Position
@@ -19,8 +20,11 @@ from understudy.wire.messages import FromAgent
 class RememberingPort:
     done: list[tuple[object, ...]] = field(default_factory=list)
 
-    def start_member(self, member: MemberId, rank: Rank | None, host: HostId) -> None:  # noqa: ARG002
-        self.done.append(("start", member, rank))
+    def start_member(self, member: MemberId, seat: Seat | None, host: HostId, store: str = "") -> None:  # noqa: ARG002
+        self.done.append(("start", member, None if seat is None else seat.rank))
+
+    def watch_closely(self, hosts: Sequence[HostId] = ()) -> None:
+        self.done.append(("watch closely", tuple(hosts)))
 
     def send(self, member: MemberId, message: FromAgent) -> None:
         self.done.append(("send", member, message))

@@ -22,7 +22,15 @@ from understudy.wire.certificates import Certificates
 
 TOKEN = "a token of sixteen letters or more"
 # Guests of these tests come and go, and on a busy machine a world that they were to be part of is begun again often.
-POLICY = Policy(world_size=2, hosts=2, host_patience=0.2, resend_every=30.0, max_start_overs=1_000_000)
+POLICY = Policy(
+    world_size=2,
+    hosts=2,
+    host_patience=0.2,
+    takeover_patience=1.0,
+    resend_every=30.0,
+    max_start_overs=1_000_000,
+    max_deaths_per_step=1_000_000,
+)
 LIMIT = 30.0
 _Kind = TypeVar("_Kind")
 

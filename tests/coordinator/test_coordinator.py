@@ -85,7 +85,7 @@ def test_a_generation_is_stored_before_anybody_hears_of_it() -> None:
 
     class Port(RememberingPort):
         def send(self, member: MemberId, message: msg.FromAgent) -> None:
-            assert not isinstance(message, msg.KeepWarm | msg.AskStacks)
+            assert not isinstance(message, msg.KeepWarm | msg.AskStacks | msg.AskActivity)
             order.append(f"sent {message.generation}")
             super().send(member, message)
 

@@ -10,7 +10,8 @@ from tests.coordinator.leading_play import KILLED, POLICY, Cluster, Host
 from understudy.coordinator.keeping import MemoryKeeper, Shelf
 from understudy.coordinator.leading import Leader
 from understudy.errors import WireError
-from understudy.foundation.ids import Generation, MemberId
+from understudy.foundation.ids import Generation, HostId, MemberId
+from understudy.ledger.records import DecisionRecord
 from understudy.protocol import events as ev
 from understudy.protocol.policy import Policy
 from understudy.protocol.stages import Stage
@@ -85,13 +86,23 @@ def test_a_host_speaks_only_for_its_own_members() -> None:
     play(scene)
 
 
+def speak(leader: Leader, host: Host) -> None:
+    assert host.line is not None
+    event = ev.ActivityObserved(at=0.0, sightings=(), host=HostId(host.name))
+    leader.heard(host.line, wire.from_event(event))
+
+
 def test_a_silent_host_is_lost_when_its_patience_is_over() -> None:
     async def scene(cluster: Cluster) -> None:
         leader = await cluster.lead()
         await cluster.train()
         assert cluster.b.line is not None
         leader.gone(cluster.b.line, "the connection ended")
+        assert any(isinstance(order, wire.Watch) for order in cluster.a.read()), (
+            "is it the coordinator that is cut off?"
+        )
         cluster.clock.advance_to(100.0 + POLICY.host_patience - 0.1)
+        speak(leader, cluster.a)
         leader._tick()
         await cluster.settle()
         assert stage_of(leader) is Stage.TRAINING
@@ -126,6 +137,7 @@ def test_a_host_that_comes_back_too_late_has_its_processes_dismissed() -> None:
         assert cluster.b.line is not None
         leader.gone(cluster.b.line, "the connection ended")
         cluster.clock.advance_to(102.0)
+        speak(leader, cluster.a)
         leader._tick()
         await cluster.settle()
         await cluster.attend(cluster.b)
@@ -287,5 +299,64 @@ def test_a_job_that_has_ended_is_told_so_by_the_next_leader() -> None:
         cluster.a.orders.clear()
         await cluster.attend(cluster.a)
         assert isinstance(cluster.a.orders[-1], wire.Stop)
+
+    play(scene)
+
+
+class FailingJournal:
+    def append(self, _record: object) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_journal_that_fails_loses_no_record_and_no_deadline() -> None:
+    """A full disk under the ledger: it is said once, the others hear of everything, and time is watched."""
+
+    async def scene(cluster: Cluster) -> None:
+        said: list[str] = []
+        term = await cluster.keeper.lead("boss:1")
+        journals = (FailingJournal(), cluster.journal)
+        leader = Leader(term, keeper=cluster.keeper, clock=cluster.clock, journals=journals, say=said.append)
+        cluster.leader = leader
+        await leader.begin()
+        await cluster.train()
+        assert cluster.b.line is not None
+        leader.gone(cluster.b.line, "the connection ended")
+        assert leader._timer is not None
+        cluster.clock.advance_to(100.0 + POLICY.host_patience)
+        speak(leader, cluster.a)
+        leader._tick()
+        await cluster.settle()
+        assert stage_of(leader) is Stage.STOPPING and leader._timer is not None
+        kinds = [record.kind for record in cluster.journal.records if isinstance(record, DecisionRecord)]
+        assert kinds[0] == "start" and "swap" in kinds
+        (text,) = said
+        assert "No space left on device" in text
+
+    play(scene)
+
+
+def test_a_tick_that_fails_does_not_leave_the_deadlines_unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(cluster: Cluster) -> None:
+        leader = await cluster.lead()
+        await cluster.train()
+        assert cluster.b.line is not None and leader.coordinator is not None
+        leader.gone(cluster.b.line, "the connection ended")
+
+        def fail(_event: ev.Event) -> None:
+            raise RuntimeError("a bug")
+
+        leader._timer = None
+        with monkeypatch.context() as patch:
+            patch.setattr(leader.coordinator, "handle", fail)
+            with pytest.raises(RuntimeError):
+                leader._tick()
+        assert leader._timer is not None, "the next look is due"
+        now = asyncio.get_running_loop().time()
+        assert leader._timer.when() - now > 0.5, "and not at once, should the bug be there again"
+        cluster.clock.advance_to(100.0 + POLICY.host_patience)
+        speak(leader, cluster.a)
+        leader._tick()
+        await cluster.settle()
+        assert stage_of(leader) is Stage.STOPPING
 
     play(scene)

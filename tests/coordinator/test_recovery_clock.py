@@ -7,8 +7,9 @@ from understudy.coordinator.recovery_clock import RecoveryClock
 from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
 from understudy.ledger.records import TransferRecord
 from understudy.protocol.commands import DecisionKind, RecordDecision, RecordGeneration
-from understudy.protocol.events import PositionReported, ProgressStalled, Tick
+from understudy.protocol.events import PositionReported, Tick
 from understudy.protocol.positions import Position
+from understudy.protocol.requests import AbortGeneration
 
 
 def test_the_phases_of_one_recovery() -> None:
@@ -53,7 +54,7 @@ def test_a_false_alarm_has_no_swaps() -> None:
     play = Play()
     play.begin()
     play.coordinator.lost_since(None, 20.0)
-    play.coordinator.handle(ProgressStalled(at=30.0, evidence="no rank made progress"))
+    play.coordinator.handle(AbortGeneration(at=30.0, reason="an operator wants it"))
     for name in ("m-0", "m-1"):
         play.report(name, 30.1, 2, holds=5)
     for name in ("m-0", "m-1"):

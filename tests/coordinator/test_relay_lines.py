@@ -18,11 +18,11 @@ from tests.coordinator.lines import LIMIT, POLICY, TOKEN, coordinator, play, unt
 from understudy.agent.relay import Introduction, Relay
 from understudy.coordinator.keeping import Shelf
 from understudy.foundation.clock import SystemClock
-from understudy.foundation.ids import HostId, MemberId, Rank
+from understudy.foundation.ids import HostId, MemberId
 from understudy.foundation.parenthood import die_with
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
-from understudy.protocol.commands import StopJob
+from understudy.protocol.commands import Seat, StopJob
 from understudy.wire import cluster as wire
 from understudy.wire.messages import FromAgent
 
@@ -39,8 +39,11 @@ class Hands:
     stopped: list[StopJob] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
-    def start_member(self, member: MemberId, _rank: Rank | None, _host: HostId) -> None:
+    def start_member(self, member: MemberId, _seat: Seat | None, _host: HostId, _store: str = "") -> None:
         self.started.append(member)
+
+    def watch_closely(self, _hosts: Sequence[HostId] = ()) -> None:
+        return
 
     def send(self, _member: MemberId, message: FromAgent) -> None:
         self.sent.append(message)

@@ -12,6 +12,7 @@ from understudy.errors import SettingsError
 from understudy.foundation.ids import Generation, HostId, MemberId, StepNumber
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
+from understudy.protocol.liveness import Condition, Sighting
 from understudy.protocol.positions import Position
 from understudy.protocol.stages import Stage
 from understudy.wire import cluster as wire
@@ -25,7 +26,7 @@ def test_two_hosts_found_a_world_and_a_death_opens_a_generation_on_both() -> Non
         async with coordinator() as place, attending(place, "a") as a, attending(place, "b") as b:
             for agent in (a, b):
                 start = await agent.hear(wire.Start)
-                assert start.rank is not None
+                assert start.seat is not None
                 await agent.tell(ev.MemberConnected(at=0.0, member=MemberId(start.member)))
                 assigned = (await agent.hear(wire.Tell)).message
                 assert isinstance(assigned, msg.Assign) and assigned.world_size == 2
@@ -245,7 +246,14 @@ def test_a_host_speaks_for_its_own_members_only() -> None:
             assert MemberId(start.member) in machine.roster.members
             for message in (
                 wire.Bequeathed(member=start.member, content=b"x"),
-                wire.from_event(ev.ProgressStalled(at=0.0, evidence="e", stopped=(MemberId(start.member),))),
+                wire.from_event(
+                    ev.ActivityObserved(
+                        at=0.0,
+                        sightings=(Sighting(member=MemberId(start.member), condition=Condition.STOPPED),),
+                        host=HostId("b"),
+                    )
+                ),
+                wire.from_event(ev.ActivityObserved(at=0.0, sightings=(), host=HostId("a"))),
             ):
                 async with attending(place, "b") as again:
                     await again.say(message)
@@ -254,7 +262,7 @@ def test_a_host_speaks_for_its_own_members_only() -> None:
             async with line_to(place) as again:
                 await again.say(greeting("b", ends=[end]))
                 await _hear_end(again)
-            assert place.service.refused == {"not its own": 4}
+            assert place.service.refused == {"not its own": 5}
             assert HostId("a") in place.leading.lines.lines
 
     play(story)

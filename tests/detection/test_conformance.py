@@ -9,27 +9,11 @@ import pytest
 from understudy.detection import conformance
 from understudy.detection.contract import Action, Detector, Evidence, Look
 from understudy.detection.device_health import DeviceHealth
-from understudy.detection.stall import StallWatch
 from understudy.detection.straggler import StragglerDetector
-from understudy.protocol.events import ProgressStalled
-from understudy.protocol.policy import Policy
-
-
-class Stalls:
-    """A stall opens a generation by itself, so the watch returns events of the protocol. Here they are evidence."""
-
-    def __init__(self) -> None:
-        self._watch = StallWatch(Policy(world_size=8))
-
-    def look(self, look: Look) -> tuple[Evidence, ...]:
-        pages = {member: seen.page for member, seen in look.ranks.items()}
-        events = self._watch.observe(look.now, pages, lambda _member: "S")
-        stalls = [event for event in events if isinstance(event, ProgressStalled)]
-        return tuple(Evidence(at=stall.at, kind="stall", text=stall.evidence) for stall in stalls)
 
 
 @pytest.mark.parametrize("rule", conformance.RULES, ids=lambda rule: rule.name)
-@pytest.mark.parametrize("make", [StragglerDetector, DeviceHealth, Stalls])
+@pytest.mark.parametrize("make", [StragglerDetector, DeviceHealth])
 def test_ours_conform(make: Callable[[], Detector], rule: conformance.Rule) -> None:
     rule.check(make)
 

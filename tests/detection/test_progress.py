@@ -1,6 +1,11 @@
 """Computing times in the progress page: what the worker writes is what the agent reads."""
 
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
+from tests.disks import fill, small_disk
 
 from understudy.detection.progress import KEPT_STEPS, NOTHING_COMPUTED, Place, ProgressReader, ProgressWriter
 
@@ -32,3 +37,18 @@ def test_a_member_that_began_late_shows_only_its_own_steps_and_a_repeated_one_on
         compute = reader.look().compute
         assert compute.recent == {500: 0.1, 501: 0.3, 502: 0.4}
         assert (compute.steps, compute.last_step) == (4, 502)
+
+
+def test_a_page_has_its_memory_from_the_beginning(tmp_path: Path) -> None:
+    """Else a worker would be ended by SIGBUS at its next step when shared memory is full."""
+    with small_disk(tmp_path / "shared", "16k") as shared, ProgressReader(str(shared / "page")) as reader:
+        fill(shared / "other")
+        code = (
+            "import sys; from understudy.detection.progress import Place, ProgressWriter\n"
+            "ProgressWriter(sys.argv[1]).show(1, 7, Place.IN_STEP)"
+        )
+        ended = subprocess.run([sys.executable, "-c", code, str(shared / "page")], check=False, timeout=60)
+        assert ended.returncode == 0 and reader.look().step == 7
+        with pytest.raises(OSError, match="No space left"):
+            ProgressReader(str(shared / "another"))
+        assert not (shared / "another").exists()

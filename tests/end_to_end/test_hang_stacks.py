@@ -25,9 +25,11 @@ def test_the_place_of_every_rank_is_told_before_the_recovery(
     fault = Fault(name="hang", kind=kind, rank=1, place=place, step=6)
     outcome = require_success(perform(tmp_path, Setup(ranks=3, steps=12), [fault], timeout=240.0))
     require_fired(outcome, [fault])
-    told = [line for line in outcome.output.splitlines() if line.startswith("understudy: hang: ")]
-    assert told[0].startswith("understudy: hang: ranks 0, 2: in backward (gradient synchronisation), called from ")
-    assert told[1].startswith(f"understudy: hang: rank 1: {words}")
+    told = [line for line in outcome.output.splitlines() if line.startswith("understudy: no progress: ")]
+    assert told[0].startswith(
+        "understudy: no progress: ranks 0, 2: in backward (gradient synchronisation), called from "
+    )
+    assert told[1].startswith(f"understudy: no progress: rank 1: {words}")
     assert outcome.output.index(told[1]) < outcome.output.index("--- recovered")
     (file,) = (outcome.folder / "stacks").iterdir()
     assert file.name == "step-6-1.txt" and "in _engine_run_backward" in file.read_text()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+from tests.disks import fill, small_disk
 from torch._C._distributed_c10d import FileStore
 
 from understudy.foundation.ids import Generation, StepNumber
@@ -98,3 +99,32 @@ def test_nobody_waits_for_a_rank_that_is_absent(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         first.of(Generation(2)).meet(StepNumber(7), lambda: True)  # it does wait for the one that is present
     last.of(Generation(2)).meet(StepNumber(7), lambda: False)
+
+
+def test_without_shared_memory_all_ranks_use_the_barrier_of_the_group(tmp_path: Path) -> None:
+    """Also a rank that comes when there is memory again: what the first one found holds for all."""
+    with small_disk(tmp_path / "shared", "16k") as shared:
+        ranks = [Fences(str(shared), rank, RANKS) for rank in range(RANKS)]
+        page = ranks[0].of(Generation(1))
+        assert isinstance(page, SharedFence)
+        fill(shared / "other")
+        assert isinstance(ranks[1].of(Generation(1)), SharedFence), "the page is there with all its memory"
+        assert isinstance(ranks[1].of(Generation(2)), GroupFence)
+        (shared / "other").unlink()
+        assert isinstance(ranks[0].of(Generation(2)), GroupFence)
+        assert isinstance(ranks[2].of(Generation(2)), GroupFence)
+        assert all(isinstance(fences.of(Generation(3)), SharedFence) for fences in ranks)
+
+
+def test_a_page_that_somebody_removes_meanwhile_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = os.link
+    removed: list[str] = []
+
+    def link_and_lose(source: str, target: str) -> None:
+        link(source, target)
+        if not removed:
+            removed.append(target)
+            os.unlink(target)  # a rank that is in the next generation already
+
+    monkeypatch.setattr(os, "link", link_and_lose)
+    assert isinstance(Fences(str(tmp_path), 0, RANKS).of(Generation(1)), SharedFence) and removed

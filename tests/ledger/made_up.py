@@ -6,7 +6,19 @@ from pathlib import Path
 import msgspec
 
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, RunInfo, StepRecord, TransferRecord
-from understudy.ledger.writing import JsonLines
+from understudy.ledger.writing import line_of, mark_of, steps_file
+
+
+class WrittenAtOnce:
+    """A file for tests that look into it right away: there is nobody in the background."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, data: bytes) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("ab") as file:
+            file.write(data)
 
 
 def info(world_size: int = 2, digest_every: int = 1) -> RunInfo:
@@ -51,15 +63,19 @@ def write_run(
     records: Sequence[StepRecord],
     decisions: Sequence[DecisionRecord | RecoveryRecord] = (),
     run_info: RunInfo | None = None,
+    incomplete: Sequence[str] = (),
 ) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+    """`incomplete`: of whom records could not be written."""
+    ledger = folder / "ledger"
+    ledger.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_bytes(msgspec.json.encode(run_info or info()))
     for record in records:
-        with JsonLines(folder / "ledger" / f"steps-{record.member}.jsonl") as file:
-            file.append(record)
-    with JsonLines(folder / "ledger" / "decisions.jsonl") as file:
-        for decision in decisions:
-            file.append(decision)
+        with steps_file(ledger, record.member).open("ab") as file:
+            file.write(line_of(record))
+    with (ledger / "decisions.jsonl").open("ab") as file:
+        file.write(b"".join(map(line_of, decisions)))
+    for who in incomplete:
+        mark_of(ledger, who).touch()
     return folder
 
 

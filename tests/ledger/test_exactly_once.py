@@ -11,7 +11,7 @@ from understudy.cli import verify
 from understudy.ledger.comparing import Verdict
 from understudy.ledger.exactly_once import Proof, prove
 from understudy.ledger.reading import read_run
-from understudy.ledger.records import Sharing, StepRecord, Taken
+from understudy.ledger.records import DecisionRecord, RecoveryRecord, Sharing, StepRecord, Taken
 from understudy.protocol.sharing_out import SharingOut
 
 RANKS, SIZE = 4, 5
@@ -49,6 +49,33 @@ def test_a_run_that_was_degraded_for_some_steps(tmp_path: Path) -> None:
     assert proof.sentence() == (
         "every sample of 4 steps was used once, 2 of them without some ranks; 16 batches are those of the other run"
     )
+
+
+def test_steps_that_could_not_be_written_are_not_held_against_the_run(tmp_path: Path) -> None:
+    records = [*whole(0), *degraded(1, (2,)), *whole(2)]
+    some = [record for record in records if (record.step, record.rank) not in ((1, 0), (2, 0))]
+    run = read_run(write_run(tmp_path / "run", some, run_info=info(RANKS), incomplete=["m-0"]))
+    proof = prove(run)
+    assert proof.flaws == () and proof.unwritten == (1, 2) and not proof.holds
+    assert proof.sentence() == (
+        "of 2 steps nothing can be shown: the ledger is incomplete; every sample of the other 1 steps was used once"
+    )
+
+
+def test_steps_whose_records_were_lost_with_their_host_are_inferred(tmp_path: Path) -> None:
+    lost = DecisionRecord(at=5.0, generation=1, kind="host", reason="m-2 was lost with ...", rank=2, member="m-2")
+    went_on = RecoveryRecord(
+        at=7.0, opened_at=6.0, first_generation=2, generation=2, step=3, reasons=("",), verdict="retry", swaps=(),
+        phases={},
+    )  # fmt: skip
+    there = [record for record in whole(0, 1, 2) if record.rank != 2 or record.step == 0]
+    run = read_run(write_run(tmp_path, [*there, *degraded(3, (2,))], [lost, went_on], run_info=info(RANKS)))
+    assert prove(run).holds and prove(run).inferred == (1, 2)
+
+
+def test_steps_before_the_beginning_of_a_run_are_not_looked_for(tmp_path: Path) -> None:
+    proof = proof_of(tmp_path, [*whole(4), *degraded(5, (2,))])
+    assert proof.holds and proof.steps == 2
 
 
 def test_the_successor_of_an_absent_rank_inherits_a_step_to_which_it_gave_nothing(tmp_path: Path) -> None:

@@ -65,7 +65,16 @@ def silence(machine: JobMachine, *hosts: HostId, at: float = 10.0) -> tuple[Comm
     """These hosts fall silent and are given up."""
     for host in hosts:
         machine.handle(ev.HostSilent(at=at, host=host, why="the connection ended"))
-    return machine.handle(ev.Tick(at=at + 1.0))
+    others = [host.id for host in machine.hosts.present() if host.id not in machine.hosts.silent]
+    for host in others:
+        speak(machine, host, at=at + 0.3)
+    most = 2 * len(machine.hosts.silent) > len(machine.hosts.present())  # then the coordinator suspects itself first
+    return machine.handle(ev.Tick(at=at + (machine.policy.takeover_patience if most else 0.0) + 1.0))
+
+
+def speak(machine: JobMachine, host: HostId, at: float) -> tuple[Command, ...]:
+    """Its agent says something: the coordinator is not cut off from it."""
+    return machine.handle(ev.ActivityObserved(at=at, sightings=(), host=host))
 
 
 def hear_all(machine: JobMachine, at: float = 8.0) -> tuple[Command, ...]:

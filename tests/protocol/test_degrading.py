@@ -170,7 +170,7 @@ def test_whoever_is_lost_while_a_spare_prepares_takes_nothing_along() -> None:
     warm(machine, 4)
     said = machine.handle(lost(2, at=23.0))
     assert "rank 1 comes back with it" in told(DecisionKind.SWAP, said).reason, "a process can be started for rank 2"
-    assert [start.rank for start in of(StartMember, said)] == [2]
+    assert [start.seat and start.seat.rank for start in of(StartMember, said)] == [2]
 
 
 def test_a_rank_that_fails_again_and_again_stays_away_and_ends_nothing() -> None:

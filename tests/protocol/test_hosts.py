@@ -1,8 +1,8 @@
 """Hosts come and go: events in, commands out."""
 
-from tests.protocol.cluster_play import KILLED, SPARE, A, B, cluster, m, of, report, silence
+from tests.protocol.cluster_play import KILLED, SPARE, A, B, cluster, m, of, report, silence, speak
 
-from understudy.foundation.ids import Generation, HostId
+from understudy.foundation.ids import Generation, HostId, MemberId
 from understudy.protocol import events as ev
 from understudy.protocol.commands import (
     AbandonGeneration,
@@ -14,8 +14,10 @@ from understudy.protocol.commands import (
     RecordGeneration,
     StartMember,
     StopJob,
+    WatchClosely,
 )
 from understudy.protocol.job import JobMachine
+from understudy.protocol.liveness import Condition, Sighting
 from understudy.protocol.policy import Policy
 from understudy.protocol.stages import Stage
 
@@ -24,8 +26,14 @@ def test_the_world_is_founded_when_enough_hosts_are_there() -> None:
     machine = JobMachine(Policy(world_size=4, hosts=2))
     assert machine.handle(ev.HostJoined(at=0.0, host=B, ranks=2, spares=1, place=1)) == ()
     commands = machine.handle(ev.HostJoined(at=1.0, host=A, ranks=2, spares=0, place=0))
-    starts = [(c.rank, c.host) for c in commands if isinstance(c, StartMember)]
+    starts = [(c.seat and c.seat.rank, c.host) for c in commands if isinstance(c, StartMember)]
     assert starts == [(0, A), (1, A), (2, B), (3, B), (None, B)]
+    seats = [c.seat for c in commands if isinstance(c, StartMember) and c.seat is not None]
+    assert [(seat.local_rank, seat.local_world_size, seat.node_rank, seat.nodes) for seat in seats] == [
+        *((0, 2, 0, 2), (1, 2, 0, 2)),
+        *((0, 2, 1, 2), (1, 2, 1, 2)),
+    ], "what a script reads before join() is what it would read under torchrun"
+    assert {seat.store for seat in seats} == {A}
 
 
 def test_local_ranks_count_from_nought_on_every_host() -> None:
@@ -36,11 +44,15 @@ def test_local_ranks_count_from_nought_on_every_host() -> None:
 
 def test_a_silent_host_gets_its_patience_and_is_then_lost_with_all_its_ranks_in_one_generation() -> None:
     machine = cluster(host_patience=0.8)
-    assert machine.handle(ev.HostSilent(at=10.0, host=B, why="the connection ended")) == ()
+    (ask,) = machine.handle(ev.HostSilent(at=10.0, host=B, why="the connection ended"))
+    assert isinstance(ask, WatchClosely) and set(ask.hosts) == {A, SPARE}
     assert machine.next_deadline() == 10.8
+    speak(machine, A, at=10.3)
     commands = machine.handle(ev.Tick(at=10.9))
     (swap,) = [c for c in commands if isinstance(c, RecordDecision) and c.kind is DecisionKind.SWAP]
     assert swap.reason.startswith("host b was lost with ranks 2, 3: it was silent for 0.9 s")
+    lost = [c for c in commands if isinstance(c, RecordDecision) and c.kind is DecisionKind.HOST]
+    assert [(c.rank, c.member) for c in lost] == [(2, m(2)), (3, m(3))], "their last records may be lost too"
     assert machine.generation == 2
     assigned = [(c.member, c.rank, c.slot) for c in commands if isinstance(c, AssignRank)]
     assert assigned == [(m(4), 2, 0), (m(5), 3, 1)]
@@ -50,13 +62,42 @@ def test_a_host_that_comes_back_in_time_is_not_lost() -> None:
     machine = cluster()
     machine.handle(ev.HostSilent(at=10.0, host=B, why="the connection ended"))
     assert machine.handle(ev.HostHeard(at=10.5, host=B, members=(m(2), m(3)))) == ()
+    speak(machine, A, at=10.6)
     assert machine.handle(ev.Tick(at=11.0)) == () and machine.generation == 1
+
+
+def test_a_coordinator_that_hears_nobody_does_not_believe_that_one_host_is_lost() -> None:
+    machine = cluster(host_patience=0.8)
+    machine.handle(ev.HostSilent(at=10.0, host=B, why="the connection ended"))
+    assert machine.handle(ev.Tick(at=11.0)) == (), "nobody else has spoken since: it may be the coordinator itself"
+    speak(machine, A, at=12.0)
+    machine.handle(ev.Tick(at=12.1))
+    assert machine.generation == 2, "another host is heard, so that this one is lost"
+
+
+def test_a_coordinator_that_loses_most_hosts_at_once_suspects_itself() -> None:
+    machine = cluster(host_patience=0.8)
+    machine.handle(ev.HostSilent(at=10.0, host=A, why="the connection ended"))
+    (note,) = of(RecordDecision, machine.handle(ev.HostSilent(at=10.4, host=B, why="the connection ended")))
+    assert "2 of 3 hosts fell silent at once: this coordinator may be cut off itself" in note.reason
+    speak(machine, SPARE, at=10.5)
+    assert machine.handle(ev.Tick(at=14.0)) == () and machine.generation == 1
+    for host, members in ((A, (0, 1)), (B, (2, 3))):
+        machine.handle(ev.HostHeard(at=15.0, host=host, members=tuple(map(m, members))))
+    assert machine.handle(ev.Tick(at=40.0)) == () and machine.generation == 1, "all are back, and nothing was lost"
+
+
+def test_most_hosts_that_stay_away_are_lost_in_the_end() -> None:
+    machine = cluster(host_patience=0.8)
+    for host in (A, B):
+        machine.handle(ev.HostSilent(at=10.0, host=host, why="the connection ended"))
+    machine.handle(ev.Tick(at=machine.next_deadline() or 0.0))
+    assert not machine.hosts.by_id[A].present and not machine.hosts.by_id[B].present
 
 
 def test_a_host_that_comes_back_too_late_loses_its_processes_and_then_offers_spares() -> None:
     machine = cluster(suspicion=5.0)
-    machine.handle(ev.HostSilent(at=10.0, host=B, why="the connection ended"))
-    machine.handle(ev.Tick(at=11.0))
+    silence(machine, B)
     commands = machine.handle(ev.HostHeard(at=12.0, host=B, members=(m(2), m(3))))
     assert [c.member for c in commands if isinstance(c, DismissStranger)] == [m(2), m(3)]
     machine.handle(ev.HostJoined(at=12.1, host=B, ranks=2, spares=0))
@@ -84,8 +125,7 @@ def test_a_dead_process_is_replaced_on_its_own_host_if_that_has_a_spare() -> Non
 def test_the_store_moves_with_the_next_generation_when_its_host_is_lost() -> None:
     machine = cluster()
     assert machine.recovery.store == SPARE
-    machine.handle(ev.HostSilent(at=10.0, host=SPARE, why="the connection ended"))
-    machine.handle(ev.Tick(at=11.0))
+    silence(machine, SPARE)
     assert machine.generation == 1, "nobody needs the store before the world is formed again"
     machine.handle(ev.HostJoined(at=12.0, host=HostId("another"), ranks=0, spares=1))
     machine.handle(ev.MemberLost(at=13.0, member=m(1), cause=KILLED))
@@ -101,8 +141,7 @@ def test_without_a_host_that_could_take_the_ranks_the_job_stops_and_says_so() ->
         machine.handle(
             ev.MemberEstablished(at=2.0, member=m(number), generation=Generation(1), twin_key="all", holdings=(1,))
         )
-    machine.handle(ev.HostSilent(at=10.0, host=B, why="the connection ended"))
-    (stop,) = of(StopJob, machine.handle(ev.Tick(at=11.0)))
+    (stop,) = of(StopJob, silence(machine, B))
     assert "host b was lost" in stop.reason and "--spares 0" in stop.reason
 
 
@@ -157,12 +196,18 @@ def test_an_order_to_kill_that_was_lost_on_the_way_is_given_again() -> None:
     machine.handle(ev.MemberLost(at=10.0, member=m(0), cause=KILLED))
     machine.handle(ev.MemberPrepared(at=10.1, member=m(4), generation=Generation(2), twin_key="all"))
     report(machine, 2, 1, 2)
-    assert [c.member for c in of(KillMember, machine.handle(ev.Tick(at=20.0)))] == [m(3)]
-    machine.handle(ev.HostSilent(at=20.1, host=B, why="the connection ended"))
+
+    def see_it_stopped(at: float) -> list[MemberId]:
+        stopped = Sighting(member=m(3), condition=Condition.STOPPED, seconds=at - 10.0)
+        return [
+            c.member for c in of(KillMember, machine.handle(ev.ActivityObserved(at=at, sightings=(stopped,), host=B)))
+        ]
+
+    assert see_it_stopped(20.0) == [m(3)] and see_it_stopped(20.3) == [], "once is enough"
+    machine.handle(ev.HostSilent(at=20.4, host=B, why="the connection ended"))
     said = machine.handle(ev.HostHeard(at=20.5, host=B, members=(m(2), m(3))))
     assert [c.members for c in of(AbandonGeneration, said)] == [(m(2), m(3))]
-    assert of(KillMember, machine.handle(ev.Tick(at=29.0))) == [], "its time begins anew"
-    assert [c.member for c in of(KillMember, machine.handle(ev.Tick(at=30.5)))] == [m(3)]
+    assert see_it_stopped(21.0) == [m(3)]
 
 
 def test_nobody_on_a_silent_host_is_said_to_hang() -> None:
@@ -177,10 +222,10 @@ def test_the_loss_of_a_host_whose_spares_were_the_last_hope_stops_the_job() -> N
     machine = cluster(host_patience=0.8)
     machine.handle(ev.HostSilent(at=9.0, host=A, why="the connection ended"))
     machine.handle(ev.HostSilent(at=9.5, host=SPARE, why="the connection ended"))
-    machine.handle(ev.Tick(at=9.8))
+    machine.handle(ev.Tick(at=24.0))
     report(machine, 2, 2, 3)
     assert machine.stage is Stage.STOPPING and machine.stopped is None, "the spare host may come back"
-    (stop,) = of(StopJob, machine.handle(ev.Tick(at=10.4)))
+    (stop,) = of(StopJob, machine.handle(ev.Tick(at=24.6)))
     assert "host a was lost with ranks 0, 1" in stop.reason and "is full" in stop.reason
 
 
@@ -199,7 +244,5 @@ def test_a_host_that_is_lost_while_scripts_end_fails_the_job() -> None:
     machine = cluster()
     for number in range(4):
         machine.handle(ev.MemberFinished(at=9.0, member=m(number), generation=Generation(1)))
-    machine.handle(ev.HostSilent(at=10.0, host=B, why="the connection ended"))
-    assert machine.next_deadline() == 10.8
-    (stop,) = of(StopJob, machine.handle(ev.Tick(at=11.0)))
+    (stop,) = of(StopJob, silence(machine, B))
     assert "while the scripts came to their end" in stop.reason

@@ -19,12 +19,14 @@ from understudy.protocol.commands import (
     ResumeAt,
     StartMember,
     StopJob,
+    WatchClosely,
 )
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
 from understudy.protocol.losses import exit_code_for
 from understudy.protocol.policy import Policy
 from understudy.protocol.positions import Position
+from understudy.protocol.requests import AbortGeneration
 from understudy.protocol.stages import Stage
 
 KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9, step=StepNumber(5))
@@ -187,23 +189,15 @@ def test_a_verdict_proves_that_the_first_step_is_over() -> None:
     assert "no live rank holds any state" in stop.reason
 
 
-def test_the_silent_are_killed_after_the_deadline_and_asked_again_before() -> None:
+def test_whoever_does_not_report_is_asked_again_and_never_ended_without_evidence() -> None:
     machine = training()
-    machine.handle(ev.ProgressStalled(at=30.0, evidence="no rank moved for 10 s"))
+    machine.handle(AbortGeneration(at=30.0, reason="an operator wants it"))
     machine.handle(reported(0, 2, holding(5), at=30.1))
-    (again,) = machine.handle(ev.Tick(at=32.0))
-    assert isinstance(again, AbandonGeneration) and again.members == (m(1),)
-    commands = machine.handle(ev.Tick(at=40.0))
-    assert KillMember in kinds(commands)
-    assert KillMember not in kinds(machine.handle(ev.Tick(at=41.0)))
-
-
-def test_a_visibly_stopped_process_is_killed_without_an_alarm() -> None:
-    machine = training()
-    stall = ev.ProgressStalled(at=30.0, evidence="no rank moved for 10 s", stopped=(m(1),))
-    commands = machine.handle(stall)
-    assert kinds(commands) == [RecordDecision, KillMember] and machine.generation == 1
-    assert machine.handle(stall) == ()
+    again = machine.handle(ev.Tick(at=32.0))
+    assert [c.members for c in again if isinstance(c, AbandonGeneration)] == [(m(1),)]
+    assert WatchClosely in kinds(again)
+    for at in range(33, 600):
+        assert KillMember not in kinds(machine.handle(ev.Tick(at=float(at))))
 
 
 def test_forming_that_takes_too_long_opens_the_next_generation() -> None:
@@ -258,10 +252,10 @@ def test_a_script_that_ends_in_the_middle_of_a_recovery_stops_the_job() -> None:
     assert "ended its script while" in stop.reason
 
 
-def test_a_stall_after_one_script_has_ended_stops_the_job() -> None:
+def test_a_generation_that_is_opened_after_one_script_has_ended_stops_the_job() -> None:
     machine = training()
     machine.handle(lost(0, ENDED))
-    stop = stop_of(machine.handle(ev.ProgressStalled(at=30.0, evidence="no rank moved for 10 s")))
+    stop = stop_of(machine.handle(AbortGeneration(at=30.0, reason="an operator wants it")))
     assert "had already ended its script" in stop.reason
 
 

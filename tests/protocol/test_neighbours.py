@@ -5,7 +5,7 @@ from tests.protocol.test_peer_memory import at
 
 from understudy.foundation.ids import HostId, Rank, StepNumber
 from understudy.protocol.neighbours import cover, keeper_of, pairs_of
-from understudy.protocol.planning import Plan, Situation, make_plan
+from understudy.protocol.planning import CheckpointsWanted, Plan, Situation, make_plan
 from understudy.protocol.positions import Position
 from understudy.protocol.rungs import Rung
 
@@ -56,7 +56,7 @@ def keeps(position: Position, *kept: tuple[int, int]) -> Position:
     return Position(holds=position.holds, arrived=position.arrived, saved=position.saved, keeps=copies)
 
 
-def plan_of(*positions: Position, twins: str | None = None) -> Plan | str:
+def plan_of(*positions: Position, twins: str | None = None) -> Plan | CheckpointsWanted | str:
     keys = twins or "abcdefgh"[: len(positions)]
     situation = Situation(
         positions={Rank(rank): position for rank, position in enumerate(positions)},

@@ -6,7 +6,7 @@ from tests.protocol.test_job_stories import lost, training
 from understudy.foundation.ids import Generation, Rank, StepNumber
 from understudy.protocol import events as ev
 from understudy.protocol.commands import Command, DecisionKind, RecordDecision, ResumeAt, StopJob
-from understudy.protocol.planning import Plan, Situation, make_plan
+from understudy.protocol.planning import CheckpointsWanted, Plan, Situation, make_plan
 from understudy.protocol.positions import Position
 from understudy.protocol.rungs import Rung
 
@@ -17,7 +17,7 @@ def at(holds: int | None, *saved: int, arrived: bool = False) -> Position:
     )
 
 
-def plan_of(*positions: Position, twins: tuple[str, ...] | None = None) -> Plan | str:
+def plan_of(*positions: Position, twins: tuple[str, ...] | None = None) -> Plan | CheckpointsWanted | str:
     keys = twins or tuple(f"shard {rank}" for rank in range(len(positions)))
     situation = Situation(
         positions={Rank(rank): position for rank, position in enumerate(positions)},

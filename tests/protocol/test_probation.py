@@ -10,6 +10,7 @@ from understudy.protocol.commands import Command, DecisionKind, RecordDecision, 
 from understudy.protocol.job import JobMachine
 from understudy.protocol.positions import Position
 from understudy.protocol.probation import Probation, Source, StepDown
+from understudy.protocol.requests import AbortGeneration
 from understudy.protocol.rungs import Rung, RungLimits
 from understudy.protocol.stages import Stage
 from understudy.protocol.takeover import Facts, facts_of, take_over
@@ -129,7 +130,7 @@ def test_a_run_that_was_not_finite_before_goes_on() -> None:
 
 def test_an_alarm_without_a_loss_begins_no_probation() -> None:
     machine = world_with(RungLimits())
-    machine.handle(ev.ProgressStalled(at=10.0, evidence="no rank moved"))
+    machine.handle(AbortGeneration(at=10.0, reason="an operator wants it"))
     plan = plan_in(report(machine, (), ()))
     assert plan.probation == 0
     resume(machine, plan)

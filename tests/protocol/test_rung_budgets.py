@@ -8,9 +8,10 @@ from tests.protocol.test_job_stories import lost, training
 
 from understudy.foundation.ids import Generation, Rank, StepNumber
 from understudy.protocol import events as ev
-from understudy.protocol.commands import Command, DecisionKind, RecordDecision, ResumeAt, StopJob
+from understudy.protocol.commands import AskCheckpoints, Command, DecisionKind, RecordDecision, ResumeAt, StopJob
 from understudy.protocol.job import JobMachine
 from understudy.protocol.positions import Position
+from understudy.protocol.requests import AbortGeneration
 from understudy.protocol.roster import Standing
 from understudy.protocol.rungs import Rung, RungLimits
 from understudy.protocol.takeover import Facts, facts_of, take_over
@@ -28,7 +29,7 @@ def world_with(limits: RungLimits, twins: bool = True) -> JobMachine:
 
 
 def allow(machine: JobMachine, limits: RungLimits) -> None:
-    policy = replace(machine.policy, rungs=limits)
+    policy = replace(machine.policy, rungs=limits, checkpoints=True)
     for part in (machine, machine.recovery, machine.pool, machine.migration):
         part.policy = policy
 
@@ -55,7 +56,7 @@ def report(
         if member.standing is Standing.JOINING:
             commands += machine.handle(ev.MemberConnected(at=11.0, member=id_))
             told: ev.Event = ev.MemberPrepared(
-                at=12.0, member=id_, generation=member.assigned_in, twin_key=key, saved=copies, durable=files
+                at=12.0, member=id_, generation=member.assigned_in, twin_key=key, saved=copies
             )
         else:
             has = None if member.standing is Standing.PREPARED or holds is None else StepNumber(holds)
@@ -63,11 +64,21 @@ def report(
                 at=11.0,
                 member=id_,
                 generation=machine.generation,
-                position=Position(holds=has, saved=copies, durable=files),
+                position=Position(holds=has, saved=copies),
                 twin_key=key,
             )
         commands += machine.handle(told)
-    return commands
+    return commands + tell_checkpoints(machine, commands, files)
+
+
+def tell_checkpoints(machine: JobMachine, commands: list[Command], files: tuple[StepNumber, ...]) -> list[Command]:
+    """Whoever is asked looks at its files, and not before."""
+    told: list[Command] = []
+    for asked in [command for command in commands if isinstance(command, AskCheckpoints)]:
+        for member in asked.members:
+            event = ev.CheckpointsTold(at=12.5, member=member, generation=asked.generation, steps=files)
+            told += machine.handle(event)
+    return told
 
 
 def lost_holder(machine: JobMachine, rank: int) -> ev.MemberLost:
@@ -105,7 +116,7 @@ def test_a_swap_is_counted_once_the_world_has_resumed() -> None:
 
 def test_an_alarm_without_a_loss_is_no_swap() -> None:
     machine = world_with(RungLimits(swap=0))
-    commands = list(machine.handle(ev.ProgressStalled(at=10.0, evidence="no rank moved")))
+    commands = list(machine.handle(AbortGeneration(at=10.0, reason="an operator wants it")))
     for member in list(machine.roster.holders.values()):
         position = Position(holds=StepNumber(8))
         commands += machine.handle(

@@ -10,7 +10,7 @@ from understudy.protocol.policy import Policy
 from understudy.simulator.campaign import Tally, play_range
 from understudy.simulator.faults import PLACES, Fault, FaultKind, Moment
 from understudy.simulator.network import Weather
-from understudy.simulator.planted import found_by_simulation
+from understudy.simulator.planted import COMMIT_RULE, found
 from understudy.simulator.reasons import kind_of_stop
 from understudy.simulator.scenarios import draw_scenario, play
 from understudy.simulator.script import Script
@@ -103,15 +103,15 @@ def test_a_late_word_from_a_joiner_does_not_throw_commits_away(seed: int) -> Non
 
 
 def test_the_planted_bug_is_found_and_its_story_told() -> None:
-    assert found_by_simulation(range(200)) is not None
-    violation = found_by_simulation([82])  # the first seed in which it loses a commit, not only stops needlessly
+    assert found(COMMIT_RULE, range(200)) is not None
+    violation = found(COMMIT_RULE, [82])  # a seed in which it loses a commit, and does not only stop needlessly
     told = str(violation)
     assert "already committed" in told
     assert "repeat with" in told and "MemberLost" in told and "ResumeAt" in told
 
 
 def test_the_planted_bug_is_gone_afterwards() -> None:
-    found_by_simulation(range(1))
+    found(COMMIT_RULE, range(1))
     assert play(27).kind
 
 

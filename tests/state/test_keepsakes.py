@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.disks import small_disk
 
 from understudy.state.keepsakes import Keepsakes
 
@@ -49,3 +50,18 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     content[-1] ^= 1
     path.write_bytes(content)
     assert keepsakes.find(2) is None
+
+
+def test_without_memory_it_says_so_and_raises_nothing(tmp_path: Path) -> None:
+    keepsakes = Keepsakes(str(tmp_path / "gone"), 1, 0)
+    assert keepsakes.keep(3, b"streams") == "No such file or directory"
+    (tmp_path / "gone").mkdir()
+    assert keepsakes.keep(3, b"streams") is None and keepsakes.find(3) == b"streams"
+
+
+def test_what_was_cut_off_by_full_memory_is_not_believed(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "shared", "8k") as shared:
+        keepsakes = Keepsakes(str(shared), 1, 0)
+        assert keepsakes.keep(3, b"s" * 100) is None
+        trouble = keepsakes.keep(5, b"s" * 100_000)
+        assert trouble is not None and keepsakes.find(5) is None

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from tests.ledger.made_up import WrittenAtOnce
 from torch import nn
 from torch._C._distributed_c10d import TCPStore
 from torch.distributed.device_mesh import init_device_mesh
@@ -35,6 +36,7 @@ from understudy.groups.world import World
 from understudy.ledger.exactly_once import prove
 from understudy.ledger.reading import read_run
 from understudy.ledger.records import RunInfo
+from understudy.ledger.writing import RecordLog, steps_file
 from understudy.protocol.sharing_out import Reduction
 from understudy.state.buffers import ChangingBuffers
 from understudy.state.manifest import Protected
@@ -98,7 +100,8 @@ class StandIn:
     def __init__(self, case: Case, rank: int, folder: str, world: World) -> None:
         self.case = case
         self.world, self.protected, self.habits = world, Protected(), Habits()
-        self.ledger = StepLedger(folder, f"m-{rank}", rank, case.ranks, 0)
+        lines = RecordLog(WrittenAtOnce(steps_file(Path(folder, "ledger"), f"m-{rank}")))
+        self.ledger = StepLedger(lines, f"m-{rank}", rank, case.ranks, 0)
         self.fences = Fences(folder, rank, case.ranks)
         self.generation = Generation(1)
         self.holds: StepNumber | None = StepNumber(0)

@@ -30,3 +30,12 @@ def test_of_equally_long_messages_none_travels_when_not_all_fit() -> None:
     script = {"0": [Line("BROADCAST", [b"x" * 20]) for _ in range(3)] + [Line("BROADCAST", [b"y"])]}
     heard = [line.heard for line in shorten(script, 50)["0"]]
     assert heard == [[None], [None], [None], [b"y"]]
+
+
+def test_without_shared_memory_only_the_writer_knows_it_and_nothing_is_raised(tmp_path: Path) -> None:
+    left = Bequest(twin_key="k", holdings={"u": 1})
+    file = BequestFile(str(tmp_path / "gone"), 1, 3)
+    file.write(left)
+    assert file.trouble == "No such file or directory"
+    assert file.read() == left, "so that it can go to the coordinator"
+    assert BequestFile(str(tmp_path / "gone"), 1, 3).read() == Bequest()

@@ -7,14 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import (
-    DataLoader,
-    Dataset,
-    DistributedSampler,
-    IterableDataset,
-    TensorDataset,
-    WeightedRandomSampler,
-)
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from understudy.errors import ProtectError
 from understudy.training.data import Batches, as_step_data
@@ -119,15 +112,6 @@ def test_a_shuffled_loader_is_dealt_in_the_order_of_the_jobs_seed() -> None:
     ]
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_a_distributed_sampler_gives_its_seed_and_says_whether_to_shuffle(shuffle: bool) -> None:
-    dataset = Numbers(16)
-    sampler: DistributedSampler[int] = DistributedSampler(dataset, num_replicas=2, rank=1, shuffle=shuffle, seed=11)
-    data = as_step_data(DataLoader(dataset, batch_size=2, sampler=sampler), seed=5)
-    expected = Batches(dataset, batch_size=2, seed=11, shuffle=shuffle)
-    assert [data.sample_ids(step, 1, 2) for step in range(4)] == [expected.sample_ids(step, 1, 2) for step in range(4)]
-
-
 def test_a_loader_gives_tensors_as_it_always_did() -> None:
     loader = DataLoader(TensorDataset(torch.arange(6.0).reshape(3, 2)), batch_size=3)
     ours, theirs = as_step_data(loader, seed=0).batch(0, 0, 1), next(iter(loader))
@@ -161,14 +145,7 @@ class Stream(IterableDataset[int]):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (DataLoader(Stream(), batch_size=2), "IterableDataset"),
-        (DataLoader(Numbers(8), batch_sampler=[[0, 1], [2, 3]]), "batch_sampler"),
-        (DataLoader(Numbers(8), batch_size=None), "batch_size"),
-        (DataLoader(Numbers(8), batch_size=2, sampler=WeightedRandomSampler([1.0] * 8, 8)), "WeightedRandomSampler"),
-        (
-            DataLoader(Numbers(8), batch_size=2, sampler=torch.utils.data.RandomSampler(range(8), replacement=True)),
-            "replacement",
-        ),
+        (DataLoader(Stream(), batch_size=2), "IterableDataset.*StatefulDataLoader"),
         ([1, 2, 3], "data is a list"),
     ],
 )

@@ -1,5 +1,6 @@
 """The user's handle without services behind it: plain python, a world of one."""
 
+import multiprocessing
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import understudy
 from understudy.errors import ProtectError, SettingsError, UsageError
@@ -128,3 +130,21 @@ def test_the_package_knows_its_names() -> None:
     assert understudy.Batches.__name__ == "Batches"
     with pytest.raises(AttributeError, match="no attribute 'leave'"):
         _ = understudy.leave
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("leave_at", [1, 3], ids=["break", "to the end"])
+def test_the_workers_of_a_loader_end_with_the_loop(
+    job: understudy.Job, capsys: pytest.CaptureFixture[str], leave_at: int
+) -> None:
+    dataset = TensorDataset(torch.arange(6.0))
+    job.protect(data=DataLoader(dataset, batch_size=2, num_workers=1, generator=torch.Generator()))
+    seen = []
+    for step in job.steps(3):
+        with step:
+            seen += step.batch()[0].tolist()
+        assert len(multiprocessing.active_children()) == 1
+        if step.number == leave_at:
+            break
+    assert seen == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0][: 2 + 2 * leave_at] and multiprocessing.active_children() == []
+    assert capsys.readouterr().err.count("understudy: the generator= of the DataLoader is not used") == 1

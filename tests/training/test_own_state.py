@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from understudy.errors import ProtectError, TransferError
+from understudy.errors import ProtectError, TransferError, UsageError
 from understudy.state.keepsakes import Keepsakes
 from understudy.training import streams
 from understudy.training.data import as_step_data
@@ -150,3 +150,79 @@ def test_a_batch_has_a_number_of_its_own() -> None:
 def test_an_empty_loader_is_refused() -> None:
     with pytest.raises(ProtectError, match="no batch"):
         LoaderData(Loader(size=0), seed=3).batch(0, 0, 1)
+
+
+# -- bodies that change their batch in place --------------------------------------------------------------------------
+
+
+class Changing(Rank):
+    """Its body changes its batches from the step `first` on."""
+
+    def __init__(self, folder: Path, first: int) -> None:
+        super().__init__(folder, joiner=False)
+        self.first = first
+
+    def step(self, number: int) -> tuple[Any, ...]:
+        seen = super().step(number)
+        assert isinstance(self.data, LoaderData)
+        if number >= self.first:
+            self.data.batch(number, 0, 1).mul_(100)
+        return seen
+
+
+@pytest.mark.parametrize("first", [0, 5], ids=["always", "only later"])
+def test_a_step_that_runs_again_gets_its_batch_unchanged(
+    tmp_path: Path, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "quiet").mkdir()
+    expected = undisturbed_run(tmp_path / "quiet", 12)
+    went_back: list[Any] = []
+    load = Loader.load_state_dict
+
+    def count_and_load(loader: Loader, state: dict[str, Any]) -> None:
+        went_back.append(state)
+        load(loader, state)
+
+    monkeypatch.setattr(Loader, "load_state_dict", count_and_load)
+    seed(1)
+    rank = Changing(tmp_path, first)
+    for number in range(12):
+        seen = [rank.step(number) for _attempt in range(3 if number in (1, 6, 9) else 1)]
+        assert seen == [expected[number]] * len(seen)
+    assert len(went_back) == (0 if first == 0 else 1), "once it is known, a copy is kept"
+
+
+def test_a_loader_that_cannot_go_back_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Loader, "load_state_dict", lambda *_: None)
+    seed(1)
+    rank = Changing(tmp_path, first=5)
+    for number in range(6):
+        rank.step(number)
+    with pytest.raises(UsageError, match=r"x = x / 255 instead of x.div_\(255\)"):
+        rank.step(5)
+
+
+def test_the_ledger_has_the_digest_of_what_the_loader_gave() -> None:
+    data = LoaderData(Loader(), seed=3)
+    batch = data.batch(0, 0, 1)
+    before = data.sample_ids(0, 0, 1)
+    batch.mul_(100)
+    assert data.sample_ids(0, 0, 1) == before != []
+
+
+def test_nothing_is_read_twice_where_no_body_runs_again() -> None:
+    data = LoaderData(Loader(), seed=3)
+    data.protected = False
+    data.batch(0, 0, 1)
+    assert data.sample_ids(0, 0, 1) == []
+
+
+def test_a_rank_whose_streams_cannot_be_kept_trains_on_and_says_so_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    own = OwnState(Keepsakes(str(tmp_path / "gone"), 1, 0), tracked=True, joiner=False)
+    own.note = said.append
+    for step in range(3):
+        own.begin(step)
+        own.arrive(step)
+    (text,) = said
+    assert "could not be kept in shared memory: No such file or directory" in text and "Training goes on" in text

@@ -124,7 +124,7 @@ def test_a_part_draws_the_random_numbers_of_the_absent_rank(tmp_path: Path) -> N
 def test_a_fault_in_a_part_begins_the_step_again(tmp_path: Path) -> None:
     alone = Alone(tmp_path, linear)
     recovered: list[int] = []
-    alone.member.await_abandonment = lambda: True  # type: ignore[attr-defined]
+    alone.member.await_word = lambda _why: None  # type: ignore[attr-defined]
 
     def recover(*_: Any) -> None:
         alone.member.abandoned = False

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from understudy.foundation.ids import Rank
 from understudy.foundation.settings import WorkerSettings
+from understudy.protocol.commands import Seat
 
 _OF_A_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE")
 """Whoever started us may have had a rank. It is not ours, and a spare has none."""
@@ -18,26 +18,28 @@ def base_environment(inherited: Mapping[str, str], world_size: int) -> dict[str,
 
 
 def worker_environment(
-    inherited: Mapping[str, str], settings: WorkerSettings, rank: Rank | None, world_size: int
+    inherited: Mapping[str, str], settings: WorkerSettings, seat: Seat | None, world_size: int, store: str = ""
 ) -> dict[str, str]:
     """What we inherited, torchrun's variables where the rank is known at the start, and our own.
 
     A script that never calls `understudy.join()` finds what it would find under torchrun. A spare has no rank yet; it
-    gets these variables in `join()`, together with its rank.
+    gets these variables in `join()`, together with its rank. `store`: the address of the c10d store, where it is not
+    this host's own.
     """
     environment = base_environment(inherited, world_size)
-    if rank is not None:
+    if seat is not None:
+        address, _, port = store.rpartition(":")
         environment |= {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
+            "RANK": str(seat.rank),
+            "LOCAL_RANK": str(seat.local_rank),
             "WORLD_SIZE": str(world_size),
-            "LOCAL_WORLD_SIZE": str(world_size),
-            "GROUP_RANK": "0",
-            "GROUP_WORLD_SIZE": "1",
-            "ROLE_RANK": str(rank),
+            "LOCAL_WORLD_SIZE": str(seat.local_world_size),
+            "GROUP_RANK": str(seat.node_rank),
+            "GROUP_WORLD_SIZE": str(seat.nodes),
+            "ROLE_RANK": str(seat.rank),
             "ROLE_WORLD_SIZE": str(world_size),
-            "MASTER_ADDR": settings.store_host,
-            "MASTER_PORT": str(settings.store_port),
+            "MASTER_ADDR": address or settings.store_host,
+            "MASTER_PORT": port or str(settings.store_port),
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "TORCHELASTIC_RESTART_COUNT": "0",
         }

@@ -1,8 +1,9 @@
 """Where the output of each rank goes: torchrun's --redirects, --tee, --log-dir and --local-ranks-filter.
 
-By default a process writes straight to our own stdout and stderr. A redirected stream is a file that the process
-writes itself; a teed one comes through a pipe, and so does every stream of a spare when anything was asked for, because
-its rank is not known yet when it starts.
+By default a process writes straight to our own stdout and stderr. A stream that goes to a file comes through a pipe and
+is written in the background (`files.background`), so that a disk that is full or slow costs lines of a log and nothing
+else. Every stream of a spare comes through a pipe when anything was asked for, because its rank is not known yet when
+it starts.
 """
 
 import asyncio
@@ -15,9 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import BinaryIO
 
 from understudy.errors import SettingsError
+from understudy.files.background import BackgroundFile, BackgroundFiles
 
 
 class Std(enum.IntFlag):
@@ -26,6 +27,8 @@ class Std(enum.IntFlag):
     ERR = 2
     ALL = 3
 
+
+_READ_BYTES, _READS, _MOST_READS = 1 << 16, 16, 256
 
 NAMES = {Std.OUT: "stdout", Std.ERR: "stderr"}
 Console = Callable[[Std, bytes], None]
@@ -87,22 +90,23 @@ def _for_rank(value: Std | Mapping[int, Std], rank: int) -> Std:
 class Outlet:
     """One stream of one process. `descriptor` is what its Popen gets; it is closed here once the process has it."""
 
-    def __init__(self, plan: LogPlan, stream: Std, rank: int | None, console: Console) -> None:
-        self._plan, self._stream, self._console = plan, stream, console
+    def __init__(self, plan: LogPlan, stream: Std, rank: int | None, console: Console, files: BackgroundFiles) -> None:
+        self._plan, self._stream = plan, stream
         self._relay: Relay | None = None
         self.descriptor: int | None = None
         if plan.inherits:
             return
         route = None if rank is None else plan.route(rank, stream)
-        if route is None or (route.console and (route.file or plan.relayed)):
+        if route is None or route.file is not None or (route.console and plan.relayed):
             read_end, self.descriptor = os.pipe()
-            self._relay = Relay(read_end, stream, console)
+            self._relay = Relay(read_end, stream, console, self._open_file(files))
             if route is not None:
                 self._relay.go_to(route)
-        elif route.file is not None:
-            self.descriptor = _open(route.file).detach_descriptor()
         elif not route.console:
             self.descriptor = subprocess.DEVNULL
+
+    def _open_file(self, files: BackgroundFiles) -> Callable[[Path], BackgroundFile]:
+        return lambda path: files.open(path, gap=_missing_here, place=self._plan.folder)
 
     def started(self) -> None:
         if self.descriptor is not None and self.descriptor >= 0:
@@ -114,34 +118,16 @@ class Outlet:
 
     def drain(self) -> None:
         if self._relay is not None:
-            self._relay.read()
+            self._relay.drain()
 
     def close(self) -> None:
         if self._relay is not None:
             self._relay.close()
 
 
-class _LogFile:
-    """Appends, so that a replaced rank goes on in the file of its predecessor."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: BinaryIO = open(path, "ab", buffering=0)  # noqa: SIM115
-
-    def write(self, data: bytes) -> None:
-        self._file.write(data)
-
-    def close(self) -> None:
-        self._file.close()
-
-    def detach_descriptor(self) -> int:
-        descriptor = os.dup(self._file.fileno())
-        self._file.close()
-        return descriptor
-
-
-def _open(path: Path) -> _LogFile:
-    return _LogFile(path)
+def _missing_here(why: str, _lost: int = 0) -> bytes:
+    """Stands in a log where output is missing."""
+    return f"\nunderstudy: output is missing here: {why}\n".encode()
 
 
 class Relay:
@@ -149,36 +135,52 @@ class Relay:
 
     KEPT = 1 << 20  # bytes kept for a spare that has no rank yet; older ones are shown as they are
 
-    def __init__(self, read_end: int, stream: Std, console: Console) -> None:
+    def __init__(
+        self, read_end: int, stream: Std, console: Console, open_file: Callable[[Path], BackgroundFile]
+    ) -> None:
         os.set_blocking(read_end, False)
         self._read_end: int | None = read_end
-        self._stream, self._console = stream, console
+        self._stream, self._console, self._open_file = stream, console, open_file
         self._route: Route | None = None
-        self._file: _LogFile | None = None
+        self._file: BackgroundFile | None = None
         self._kept = bytearray()  # all of it without a route; the unfinished line with one
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(read_end, self.read)
+        self._loop.add_reader(read_end, self._readable)
 
     def go_to(self, route: Route) -> None:
         if self._route is not None:
             return
         self._route = route
         if route.file is not None:
-            self._file = _open(route.file)
+            self._file = self._open_file(route.file)
         kept, self._kept = bytes(self._kept), bytearray()
         self._take(kept)
 
-    def read(self) -> None:
-        """Take what is there, without waiting."""
-        while self._read_end is not None:
-            try:
-                data = os.read(self._read_end, 1 << 16)
-            except BlockingIOError:
+    def _readable(self) -> None:
+        """Take some of it: a process that never stops writing must not keep the loop from everything else."""
+        for _ in range(_READS):
+            if not self._read():
                 return
-            if not data:
-                self.close()
+
+    def drain(self) -> None:
+        """Take all that is there, without waiting. What is written after the end of the process is not followed."""
+        for _ in range(_MOST_READS):
+            if not self._read():
                 return
-            self._take(data)
+
+    def _read(self) -> bool:
+        """False when nothing is there."""
+        if self._read_end is None:
+            return False
+        try:
+            data = os.read(self._read_end, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            self.close()
+            return False
+        self._take(data)
+        return True
 
     def _take(self, data: bytes) -> None:
         if self._route is None:
@@ -187,23 +189,13 @@ class Relay:
                 self._console(self._stream, bytes(self._kept))
                 self._kept.clear()
             return
-        self._keep(data)
+        if self._file is not None:
+            self._file.write(data)
         if self._route.console:
             whole, newline, rest = (bytes(self._kept) + data).rpartition(b"\n")
             self._kept = bytearray(rest)
             if newline:
                 self._show(whole + newline)
-
-    def _keep(self, data: bytes) -> None:
-        """Into the file. A full disk costs lines of a log, never a rank."""
-        if self._file is None:
-            return
-        try:
-            self._file.write(data)
-        except OSError as error:
-            self._file = None
-            name = self._route.file if self._route is not None else "?"
-            self._console(Std.ERR, f"understudy: {name} is given up: {error.strerror}\n".encode())
 
     def _show(self, text: bytes) -> None:
         prefix = self._route.prefix if self._route is not None else b""
@@ -220,5 +212,3 @@ class Relay:
         if self._kept:
             self._show(bytes(self._kept) + b"\n")
             self._kept.clear()
-        if self._file is not None:
-            self._file.close()

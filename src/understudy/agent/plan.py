@@ -29,4 +29,4 @@ class LaunchPlan:
     grace: float = 5.0  # --shutdown-timeout: seconds from SIGTERM to SIGKILL when the job ends
     on_straggler: str = "note"  # --on-straggler: note or move
     device_metrics: str = ""  # --device-metrics: where counters of this host's devices are served
-    look_every: float = 0.1  # seconds between two looks at the progress pages
+    look_every: float = 0.25  # seconds between two looks at the progress pages

@@ -125,7 +125,7 @@ def start_process(
         stderr=stderr,
         pass_fds=pass_fds,
         start_new_session=True,
-        preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 (this process has one thread)
+        preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 (it takes no lock that another thread could hold)
     )
 
     def reap() -> int:

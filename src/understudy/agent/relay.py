@@ -17,10 +17,10 @@ import msgspec
 
 from understudy.errors import WireError
 from understudy.foundation.clock import Clock
-from understudy.foundation.ids import HostId, MemberId, Rank
+from understudy.foundation.ids import HostId, MemberId
 from understudy.ledger.records import TransferRecord
 from understudy.protocol import events as ev
-from understudy.protocol.commands import Outcome, StopJob
+from understudy.protocol.commands import Outcome, Seat, StopJob
 from understudy.wire import cluster as wire
 from understudy.wire import sealing, transport
 from understudy.wire.certificates import Certificates
@@ -35,7 +35,9 @@ _ENDS_KEPT = 1000
 class Hands(Protocol):
     """What the supervisor of this host does for us."""
 
-    def start_member(self, member: MemberId, rank: Rank | None, host: HostId) -> None: ...
+    def start_member(self, member: MemberId, seat: Seat | None, host: HostId, store: str = "") -> None: ...
+
+    def watch_closely(self, hosts: Sequence[HostId] = ()) -> None: ...
 
     def send(self, member: MemberId, message: FromAgent) -> None: ...
 
@@ -280,9 +282,11 @@ class Relay:
             self.refused["older term"] += 1
             return
         match order:
-            case wire.Start(member=member, rank=rank):
-                seat = None if rank is None else Rank(rank)
-                self._hands.start_member(MemberId(member), seat, HostId(self._introduction.host))
+            case wire.Start(member=member, seat=placed):
+                seat, store = (None, "") if placed is None else (placed.seat(), placed.store)
+                self._hands.start_member(MemberId(member), seat, HostId(self._introduction.host), store)
+            case wire.Watch():
+                self._hands.watch_closely()
             case wire.Tell(member=member, message=message):
                 self._on_seat(MemberId(member), message)
                 self._hands.send(MemberId(member), message)

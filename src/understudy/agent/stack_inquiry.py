@@ -18,6 +18,8 @@ from understudy.wire.messages import AskStacks, Stacks
 _LAST_ANSWERS = 0.3  # seconds after an alarm for answers that are still missing
 
 Send = Callable[[MemberId, AskStacks], bool]
+Write = Callable[[Path, str, Callable[[str | None], None]], None]
+"""Writes a text to a file in the background, and tells what went wrong, or None."""
 
 
 @dataclass(slots=True)
@@ -46,9 +48,11 @@ class StackInquiry:
     send: Send
     say: Callable[[str], None]
     state_of: Callable[[MemberId], str]
+    write: Write
     _number: int = 0
     _asked: dict[MemberId, _Asked] = field(default_factory=dict)
     _concluding: asyncio.TimerHandle | None = None
+    _told: bool = False  # of the present silence
 
     def ask(self, workers: Mapping[MemberId, Worker]) -> None:
         """Once per silence."""
@@ -66,7 +70,8 @@ class StackInquiry:
             self._asked[member].answer = stacks
 
     def forget(self) -> None:
-        """The world moves again, and there was no alarm."""
+        """The world moves again."""
+        self._told = False
         if self._concluding is None:
             self._asked = {}
 
@@ -78,6 +83,12 @@ class StackInquiry:
             wait = 0.0 if complete else _LAST_ANSWERS
             self._concluding = asyncio.get_running_loop().call_later(wait, self._conclude)
 
+    def alarm_once(self, workers: Mapping[MemberId, Worker]) -> None:
+        """The same, but not again while the silence goes on."""
+        if not self._told:
+            self._told = True
+            self.alarm(workers)
+
     def close(self) -> None:
         if self._concluding is not None:
             self._concluding.cancel()
@@ -85,16 +96,15 @@ class StackInquiry:
     def _conclude(self) -> None:
         asked, self._asked, self._concluding = self._asked, {}, None
         for line in grouped({one.rank: one.place() for one in asked.values()}):
-            self.say(f"hang: {line}")
+            self.say(f"no progress: {line}")
         step = max(one.step for one in asked.values())
         path = self.folder / f"step-{step}-{self._number}.txt"
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            path.write_text("\n".join(_page(member, one) for member, one in asked.items()))
-        except OSError as error:
-            self.say(f"hang: the stacks could not be written: {error.strerror}")
-        else:
-            self.say(f"hang: the stacks of all threads are in {path}")
+
+        def written(trouble: str | None) -> None:
+            where = f"of all threads are in {path}" if trouble is None else f"could not be written: {trouble}"
+            self.say(f"no progress: the stacks {where}")
+
+        self.write(path, "\n".join(_page(member, one) for member, one in asked.items()), written)
 
 
 def _page(member: MemberId, asked: _Asked) -> str:

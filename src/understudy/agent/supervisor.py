@@ -6,7 +6,8 @@ about membership by itself. Joined to a coordinator by the command line.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 
 from understudy.agent.connections import Connections
 from understudy.agent.decider import Decider
@@ -20,26 +21,33 @@ from understudy.agent.nursery import Nursery
 from understudy.agent.plan import LaunchPlan
 from understudy.agent.processes import WatchedProcess, reap_orphans, start_process
 from understudy.agent.spare_memory import SpareMemory
+from understudy.agent.spool_mover import SpoolMover
 from understudy.agent.stack_inquiry import StackInquiry
 from understudy.agent.store_process import StoreProcess
 from understudy.agent.suspicions import Report, Suspicions
 from understudy.agent.translation import to_event, to_record
 from understudy.detection.device_health import DeviceHealth, numbers_of
-from understudy.detection.process_state import process_state
+from understudy.detection.liveness import LivenessWatch
+from understudy.detection.pace import PaceWatch
+from understudy.detection.process_state import Kernel, kernel_view, process_state
 from understudy.detection.progress import Progress, ProgressReader
-from understudy.detection.stall import StallWatch
 from understudy.detection.straggler import StragglerDetector
+from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import HostId, MemberId, Rank
 from understudy.foundation.parenthood import adopt_orphans
 from understudy.foundation.settings import WorkerSettings
 from understudy.protocol.causes import Cause, CauseKind
-from understudy.protocol.commands import Outcome, StopJob
-from understudy.protocol.events import Event, MemberLost, ProgressStalled
+from understudy.protocol.commands import Outcome, Seat, StopJob
+from understudy.protocol.events import Event, MemberLost
+from understudy.protocol.hosts import THIS_HOST
+from understudy.protocol.policy import Policy
 from understudy.wire import messages as msg
 
+_NEARLY = 0.8  # of a deadline
 _DEATH_LIMIT = 10.0  # seconds that the kernel may take to end a killed process
 _SHORTEST_WAIT = 0.02  # seconds between two ticks, should a deadline stay in the past
+_DRAIN_LIMIT = 10.0  # seconds that a disk may take at the end of the job
 
 
 class Supervisor:
@@ -50,15 +58,21 @@ class Supervisor:
         plan: LaunchPlan,
         *,
         clock: Clock,
-        watch: StallWatch,
+        policy: Policy,
         console: Console,
         say: Callable[[str], None],
+        files: BackgroundFiles,
         report: Report | None = None,
+        ledger_remade: Callable[[], object] = lambda: None,
     ) -> None:
-        """`report`: where evidence goes (the ledger and the terminal); without it, it is said."""
+        """`files`: writes what ranks print. `report`: where evidence goes (the ledger and the terminal); without it, it
+        is said. `ledger_remade`: called from a thread when the folder of the ledger had vanished and was made again."""
         self.workers: dict[MemberId, Worker] = {}
-        self._plan, self._clock, self._watch = plan, clock, watch
-        self._console, self._say = console, say
+        self._plan, self._clock, self._policy = plan, clock, policy
+        host = HostId(plan.host) if plan.host else THIS_HOST
+        self._pace, self._liveness = PaceWatch(), LivenessWatch(policy, plan.look_every, host)
+        self._console, self._say, self._files = console, say, files
+        self._ledger_remade = ledger_remade
         self._decider: Decider | None = None
         self._stop: StopJob | None = None
         self._crash: BaseException | None = None
@@ -91,6 +105,7 @@ class Supervisor:
             self._ask(decider.start)
             await self._stopping.wait()
             await self._end_workers()
+            await self._write_the_rest()
         if self._crash is not None:
             raise self._crash
         assert self._stop is not None
@@ -102,7 +117,12 @@ class Supervisor:
         at_the_end.callback(self._connections.close)
         self._held = HeldConnections(str(self._folder / SOCKET), self._connections.is_member)
         at_the_end.callback(self._held.close)
-        self._inquiry = StackInquiry(self._plan.run_dir / "stacks", self._connections.send, self._say, self._state_of)
+        self._spools = SpoolMover(
+            self._folder, self._plan.run_dir / "ledger", self._files.troubles, self._ledger_remade
+        )
+        self._inquiry = StackInquiry(
+            self._plan.run_dir / "stacks", self._connections.send, self._say, self._state_of, self._files.write_once
+        )
         at_the_end.callback(self._inquiry.close)
         self._store = StoreProcess(self._plan.store_command, self._plan.environment, self._say, self._plan.store_host)
         at_the_end.callback(self._store.close)
@@ -148,6 +168,13 @@ class Supervisor:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._empty.wait(), _DEATH_LIMIT)
 
+    async def _write_the_rest(self) -> None:
+        """What is not on the disk yet: records and output of ranks. A disk that does not take them ends nothing."""
+        enough = self._hurry.is_set
+        both = await asyncio.gather(self._spools.drain(_DRAIN_LIMIT, enough), self._files.drain(_DRAIN_LIMIT, enough))
+        for missing in itertools.chain(*both):
+            self._say(f"not everything could be written to {missing}")
+
     def _drop_workers(self) -> None:
         """Nobody should be left by now, unless we crashed ourselves or the kernel does not let a process die."""
         if self._timer is not None:
@@ -159,24 +186,36 @@ class Supervisor:
 
     # -- what the decider asks for ------------------------------------------------------------------------------------
 
-    def start_member(self, member: MemberId, rank: Rank | None, host: HostId) -> None:  # noqa: ARG002
-        """`host` is this one."""
-        page = ProgressReader(str(self._folder / f"{member}.progress"))
-        outlets = tuple(Outlet(self._plan.logs, stream, rank, self._console) for stream in (Std.OUT, Std.ERR))
-        worker = Worker(member, page, outlets, rank=rank)
-        self.workers[member] = worker
+    def start_member(self, member: MemberId, seat: Seat | None, host: HostId, store: str = "") -> None:  # noqa: ARG002
+        """`host` is this one. `store`: where the c10d store of the job listens, if it is not ours."""
+        soon = asyncio.get_running_loop().call_soon
+        try:
+            worker = self.workers[member] = self._make_worker(member, None if seat is None else seat.rank)
+        except OSError as error:  # no room in shared memory, or no descriptors
+            soon(self.tell, MemberLost(at=self._clock.now(), member=member, cause=_not_started(error)))
+            return
+        self._spools.expect(member)
         self._empty.clear()
         try:
-            worker.process = self._start_process(worker)
+            worker.process = self._start_process(worker, seat, store)
         except OSError as error:
-            why = f"its process could not be started: {error}"
-            asyncio.get_running_loop().call_soon(self._on_lost, worker, Cause(kind=CauseKind.EXIT, detail=why))
+            soon(self._on_lost, worker, _not_started(error))
         finally:
-            for outlet in outlets:
+            for outlet in worker.outlets:
                 outlet.started()
 
-    def _start_process(self, worker: Worker) -> WatchedProcess:
-        environment = self._environment_for(worker.member, None if worker.rank is None else Rank(worker.rank))
+    def _make_worker(self, member: MemberId, rank: Rank | None) -> Worker:
+        page = ProgressReader(str(self._folder / f"{member}.progress"))
+        try:
+            streams = (Std.OUT, Std.ERR)
+            outlets = tuple(Outlet(self._plan.logs, stream, rank, self._console, self._files) for stream in streams)
+        except OSError:
+            page.close()
+            raise
+        return Worker(member, page, outlets, rank=rank)
+
+    def _start_process(self, worker: Worker, seat: Seat | None, store: str) -> WatchedProcess:
+        environment = self._environment_for(worker.member, seat, store)
         stdout, stderr = (outlet.descriptor for outlet in worker.outlets)
 
         def on_exit(code: int) -> None:
@@ -195,6 +234,10 @@ class Supervisor:
             self.workers[member].local_rank = message.local_rank
         self._connections.send(member, message)
 
+    def watch_closely(self, hosts: Sequence[HostId] = ()) -> None:  # noqa: ARG002
+        """This host, whichever they are."""
+        self._liveness.watch_closely(self._clock.now())
+
     def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
         worker = self.workers.get(member)
         if worker is None or worker.process is None:
@@ -202,6 +245,7 @@ class Supervisor:
         worker.ended_for, worker.ended_for_hang = reason, hang
         if hang:
             worker.first_sign = worker.page.look().at
+            self._inquiry.alarm(self.workers)
         worker.process.kill()
 
     def dismiss(self, member: MemberId, host: HostId, reason: str) -> None:  # noqa: ARG002
@@ -233,6 +277,8 @@ class Supervisor:
                 self._decider.measured(generation, timings, to_record(transfer))
             case msg.Stacks():
                 self._inquiry.answered(member, message)
+            case msg.ActivityReport():
+                self._liveness.answered(self._clock.now(), member, message)
             case msg.Note(text=text):
                 if text not in self._notes:
                     self._notes.add(text)
@@ -259,6 +305,7 @@ class Supervisor:
 
     def _on_lost(self, worker: Worker, cause: Cause) -> None:
         self._connections.forget(worker.member)
+        self._spools.ended(worker.member)
         worker.close()
         del self.workers[worker.member]
         if worker.first_sign is not None and self._decider is not None:
@@ -274,23 +321,30 @@ class Supervisor:
             self._bury_orphans()
             for member, memory in self._warmth.wishes(self.workers):
                 self._connections.send(member, msg.KeepWarm(memory=memory))
-            self._look_for_stalls(pages)
+            self._look_for_silence(pages)
             for request in self._suspicions.look(self._clock.now(), self.workers, pages):
                 self.tell(request)
 
-    def _look_for_stalls(self, pages: Mapping[MemberId, Progress]) -> None:
+    def _look_for_silence(self, pages: Mapping[MemberId, Progress]) -> None:
         now = self._clock.now()
-        events = self._watch.observe(now, pages, self._state_of)
-        if any(isinstance(event, ProgressStalled) for event in events):
-            self._inquiry.alarm(self.workers)
-        elif self._watch.nearly_stalled(now):
+        learnt = self._pace.observe(now, pages)
+        look = self._liveness.observe(now, pages, self._kernel_of, self._pace.pace)
+        for member, number in look.ask:
+            self._connections.send(member, msg.AskActivity(number=number))
+        self._ask_for_stacks(now)
+        for event in (*learnt, *look.events):
+            self.tell(event)
+
+    def _ask_for_stacks(self, now: float) -> None:
+        """Asked for before anybody decides anything, so that the answers are there then."""
+        deadline = self._policy.stall_deadline(self._pace.pace)
+        silent = self._liveness.silent_for(now)
+        if silent >= deadline:
+            self._inquiry.alarm_once(self.workers)
+        elif silent >= _NEARLY * deadline:
             self._inquiry.ask(self.workers)
         else:
             self._inquiry.forget()
-        for event in events:
-            if isinstance(event, ProgressStalled) and self._decider is not None:
-                self._decider.lost_since(None, max(page.at for page in pages.values()))
-            self.tell(event)
 
     def _numbers_of(self, worker: Worker) -> Mapping[str, float]:
         """Of its device, if somebody counts for us."""
@@ -313,6 +367,10 @@ class Supervisor:
     def _state_of(self, member: MemberId) -> str:
         process = self.workers[member].process
         return "" if process is None or process.pid is None else process_state(process.pid)
+
+    def _kernel_of(self, member: MemberId, control_thread: int | None) -> Kernel:
+        process = self.workers[member].process
+        return Kernel() if process is None or process.pid is None else kernel_view(process.pid, control_thread)
 
     # -- small change -------------------------------------------------------------------------------------------------
 
@@ -344,7 +402,7 @@ class Supervisor:
             wait = max(_SHORTEST_WAIT, deadline - self._clock.now())
             self._timer = asyncio.get_running_loop().call_later(wait, self._ask, self._decider.tick)
 
-    def _environment_for(self, member: MemberId, rank: Rank | None) -> dict[str, str]:
+    def _environment_for(self, member: MemberId, seat: Seat | None, store: str) -> dict[str, str]:
         settings = WorkerSettings(
             socket=str(self._folder / SOCKET),
             member=member,
@@ -360,4 +418,8 @@ class Supervisor:
             checkpoint_dir=self._plan.checkpoint_dir,
             checkpoint_every=self._plan.checkpoint_every,
         )
-        return worker_environment(self._plan.environment, settings, rank, self._plan.world_size)
+        return worker_environment(self._plan.environment, settings, seat, self._plan.world_size, store)
+
+
+def _not_started(error: OSError) -> Cause:
+    return Cause(kind=CauseKind.EXIT, detail=f"its process could not be started: {error}")

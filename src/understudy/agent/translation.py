@@ -22,7 +22,8 @@ def to_record(transfer: msg.Transfer | None) -> TransferRecord | None:
 
 
 def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event | None:
-    """None for what is no news to the protocol (notes, stacks, failures that count once the process has ended)."""
+    """None for what is no news to the protocol: notes, stacks, activity, failures (they count once the process has
+    ended)."""
     match message:
         case msg.Hello():
             return ev.MemberConnected(at=at, member=member)
@@ -69,11 +70,11 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
                     established=message.established,
                     kept=None if message.kept is None else StepNumber(message.kept),
                     saved=tuple(map(StepNumber, message.saved)),
-                    durable=tuple(map(StepNumber, message.durable)),
                     keeps=_keeps(message),
                 ),
                 twin_key=message.twin_key,
                 holdings=message.holdings,
+                provisional=message.provisional,
             )
         case msg.Prepared():
             return ev.MemberPrepared(
@@ -83,7 +84,6 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
                 twin_key=message.twin_key,
                 holdings=message.holdings,
                 saved=tuple(map(StepNumber, message.saved)),
-                durable=tuple(map(StepNumber, message.durable)),
                 keeps=_keeps(message),
             )
         case msg.Resumed(generation=generation, finite=finite):
@@ -92,7 +92,12 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
             return ev.RecoveryFailed(at=at, member=member, generation=Generation(generation), why=why)
         case msg.Finished(generation=generation):
             return ev.MemberFinished(at=at, member=member, generation=Generation(generation))
-        case msg.ScriptFailed() | msg.Note() | msg.Stacks():
+        case msg.ContactLost(generation=generation, why=why):
+            return ev.ContactLost(at=at, member=member, generation=Generation(generation), why=why)
+        case msg.CheckpointList(generation=generation, steps=steps):
+            found = tuple(map(StepNumber, steps))
+            return ev.CheckpointsTold(at=at, member=member, generation=Generation(generation), steps=found)
+        case msg.ScriptFailed() | msg.Note() | msg.Stacks() | msg.ActivityReport():
             return None
 
 

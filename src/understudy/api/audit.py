@@ -2,21 +2,18 @@
 
 import datetime
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 from understudy.api.job import JobDoor
 from understudy.ledger.records import AuditRecord
-from understudy.ledger.writing import JsonLines
+from understudy.ledger.writing import RecordLog
 
 
 class Audit:
-    """When it cannot be written, that is said once; an operator must be able to act when a disk is full."""
+    """`log` never waits for a disk: an operator must be able to act when one is full."""
 
-    def __init__(self, file: Path, say: Callable[[str], None]) -> None:
-        self._file, self._say = file, say
-        self._lines: JsonLines | None = None
-        self._said = False
+    def __init__(self, log: RecordLog) -> None:
+        self._log = log
 
     def write(
         self,
@@ -43,15 +40,4 @@ class Audit:
             key=key,
             dry_run=dry_run,
         )
-        try:
-            if self._lines is None:  # a job that nobody asks for anything has no such file
-                self._lines = JsonLines(self._file)
-            self._lines.append(record)
-        except OSError as error:
-            if not self._said:
-                self._said = True
-                self._say(f"what is asked over HTTP is missing from the audit from now on: {error.strerror}")
-
-    def close(self) -> None:
-        if self._lines is not None:
-            self._lines.close()
+        self._log.append(record)

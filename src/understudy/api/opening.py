@@ -13,6 +13,7 @@ from understudy.api.rules import Rules, read_rules
 from understudy.api.server import ApiServer, remove_address, write_address
 from understudy.api.tokens import Tokens, read_tokens
 from understudy.foundation.ids import HostId
+from understudy.ledger.writing import RecordLog
 from understudy.wire.certificates import Certificates
 
 
@@ -43,11 +44,12 @@ async def serving(
     door: JobDoor,
     run_dir: Path,
     say: Callable[[str], None],
+    audit: RecordLog,
     *,
     pages: Mapping[str, Page] | None = None,
     aliases: Mapping[HostId, tuple[str, ...]] | None = None,
 ) -> AsyncIterator[ApiServer]:
-    """`aliases`: further names of hosts, which monitors may use."""
+    """`audit`: takes every request. `aliases`: further names of hosts, which monitors may use."""
     faults: set[str] = set()
 
     def on_fault(error: Exception) -> None:
@@ -61,8 +63,7 @@ async def serving(
         pages=pages or {},
         on_fault=on_fault,
     )
-    audit = Audit(run_dir / "ledger" / "audit.jsonl", say)
-    server = ApiServer(make_api(door, audit, settings).app, say)
+    server = ApiServer(make_api(door, Audit(audit), settings).app, say)
     await server.open(request.address, request.certificates)
     write_address(run_dir, server.url)
     try:
@@ -71,7 +72,6 @@ async def serving(
         door.feed.close()
         remove_address(run_dir, server.url)
         await server.close()
-        audit.close()
 
 
 def _with_aliases(rules: Rules, aliases: Mapping[HostId, tuple[str, ...]]) -> Rules:

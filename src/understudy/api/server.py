@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ _MOST_CONNECTIONS = 256
 _LARGEST_HEAD = 16 * 1024
 _REQUEST_LIMIT = 10.0  # seconds for the head of a request
 _FAREWELL = 1  # seconds for requests that are under way when the job ends
+_DISK_LIMIT = 1.0  # seconds for a small file
 
 
 class ImpatientProtocol(H11Protocol):
@@ -142,14 +144,29 @@ def write_address(run_dir: Path, url: str) -> None:
     """Renamed into its place, so that nobody reads half of it."""
     text = json.dumps({"url": url, "pid": os.getpid()}) + "\n"
     new = run_dir / f".{ADDRESS_FILE}.{os.getpid()}"
-    with contextlib.suppress(OSError):  # only a convenience: `--api` does without it
-        new.write_text(text)
-        new.replace(run_dir / ADDRESS_FILE)
+
+    def write() -> None:
+        with contextlib.suppress(OSError):  # only a convenience: `--api` does without it
+            new.write_text(text)
+            new.replace(run_dir / ADDRESS_FILE)
+
+    _without_waiting_for_the_disk(write)
 
 
 def remove_address(run_dir: Path, url: str) -> None:
     """Unless another one has written its own there."""
     file = run_dir / ADDRESS_FILE
-    with contextlib.suppress(OSError, ValueError):
-        if json.loads(file.read_text()).get("url") == url:
-            file.unlink()
+
+    def remove() -> None:
+        with contextlib.suppress(OSError, ValueError):
+            if json.loads(file.read_text()).get("url") == url:
+                file.unlink()
+
+    _without_waiting_for_the_disk(remove)
+
+
+def _without_waiting_for_the_disk(act: Callable[[], None]) -> None:
+    """For as long as a disk that works may take, and no longer: the loop that serves the job is waiting."""
+    acting = threading.Thread(target=act, name="understudy-address", daemon=True)
+    acting.start()
+    acting.join(_DISK_LIMIT)

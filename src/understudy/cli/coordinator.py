@@ -24,9 +24,11 @@ from understudy.coordinator.leading import Leader
 from understudy.coordinator.service import Service
 from understudy.coordinator.status import health, status
 from understudy.errors import Deposed, SettingsError
+from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
-from understudy.ledger.writing import JsonLines
+from understudy.ledger.run import AUDIT, DECISIONS
+from understudy.ledger.writing import RecordLog
 from understudy.wire.certificates import Certificates
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 _FAREWELL_LIMIT = 15.0  # seconds for agents to hear of the end and to leave
 _ASK_WHO_LEADS_EVERY = 1.0
+_DRAIN_LIMIT = 10.0  # seconds that a disk may take at the end
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,14 +96,10 @@ def make_keeper(store: str, job: str) -> Keeper:
     raise SettingsError(f"--store {store}: give memory or etcd://host:2379")
 
 
-class Decisions:
-    """Every decision in the ledger, and one line of it here."""
-
-    def __init__(self, file: JsonLines) -> None:
-        self._file = file
+class Spoken:
+    """One line of every decision here."""
 
     def append(self, record: DecisionRecord | RecoveryRecord) -> None:
-        self._file.append(record)
         if isinstance(record, DecisionRecord):
             _say(f"generation {record.generation}: {record.kind}: {record.reason}")
         else:
@@ -113,21 +112,28 @@ async def _run(
     own = asyncio.current_task()
     assert own is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, own.cancel)  # gives up the lead on its way out
-    args.run_dir.joinpath("ledger").mkdir(parents=True, exist_ok=True)
+    try:
+        args.run_dir.joinpath("ledger").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"--run-dir {args.run_dir}: {error.strerror}; give another folder") from error
     keeper = make_keeper(args.store, args.job)
     service = Service(args.job, token)
+    files = BackgroundFiles(_say)
     try:
         port = await service.open(args.listen, certificates)
         name = args.advertise or f"{args.listen.rpartition(':')[0]}:{port}"
         _say(f"listening on {name} for job {args.job}; standing by")
-        async with _http(args, certificates, api, service) as http:
+        async with _http(args, certificates, api, service, files) as http:
             while True:
-                code = await _stand(args, name, keeper, service, http)
+                code = await _stand(args, name, keeper, service, http, files)
                 if code is not None:
                     return code
     finally:
         await service.close()
         await keeper.close()
+        for missing in await files.drain(_DRAIN_LIMIT):
+            _say(f"not everything could be written to {missing}")
+        files.close()
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,7 @@ async def _http(
     certificates: Certificates | None,
     api: "ApiRequest | None",
     service: Service,
+    files: BackgroundFiles,
 ) -> AsyncIterator[Http]:
     """The API, or the two pages that there are without its packages, or nothing."""
     feed = http_flags.make_feed(api)
@@ -155,7 +162,8 @@ async def _http(
 
         door = ManyHosts(service, clock=SystemClock(), feed=feed)
         pages = {"/status": lambda refused: status(service, refused)}
-        async with serving(api, door, args.run_dir, _say, pages=pages) as server:
+        audit = RecordLog.open(files, args.run_dir / "ledger", AUDIT)
+        async with serving(api, door, args.run_dir, _say, audit, pages=pages) as server:
             _say(f"HTTP API, health and status on port {server.port}")
             yield Http(feed, lambda: write_address(args.run_dir, server.url))
     elif args.http is not None:
@@ -176,24 +184,26 @@ def _pages(service: Service) -> HealthServer:
     return server
 
 
-async def _stand(args: argparse.Namespace, name: str, keeper: Keeper, service: Service, http: Http) -> int | None:
+async def _stand(
+    args: argparse.Namespace, name: str, keeper: Keeper, service: Service, http: Http, files: BackgroundFiles
+) -> int | None:
     """Wait until this one leads, and lead until the end of the job (its exit code) or of the term (None)."""
     watching = asyncio.create_task(_watch_leader(keeper, service))
     try:
         term = await keeper.lead(name)
     finally:
         watching.cancel()
-    with JsonLines(args.run_dir / "ledger" / "decisions.jsonl") as ledger:
-        journals = (Decisions(ledger), *(() if http.feed is None else (http.feed,)))
-        leader = Leader(term, keeper=keeper, clock=SystemClock(), journals=journals)
-        _say(f"leading, term {term}")
-        http.on_lead()
-        await leader.begin()
-        service.leader, service.leads = leader, name
-        try:
-            return await _lead(leader, keeper)
-        finally:
-            service.leader, service.leads = None, ""
+    decisions = RecordLog.open(files, args.run_dir / "ledger", DECISIONS)
+    journals = (decisions, Spoken(), *(() if http.feed is None else (http.feed,)))
+    leader = Leader(term, keeper=keeper, clock=SystemClock(), journals=journals, say=_say)
+    _say(f"leading, term {term}")
+    http.on_lead()
+    await leader.begin()
+    service.leader, service.leads = leader, name
+    try:
+        return await _lead(leader, keeper)
+    finally:
+        service.leader, service.leads = None, ""
 
 
 async def _lead(leader: Leader, keeper: Keeper) -> int | None:

@@ -15,7 +15,8 @@ from understudy.cli.examination.finding import Finding
 from understudy.cli.examination.history import History, history_of
 from understudy.cli.examination.host import host
 from understudy.errors import LedgerError, SettingsError
-from understudy.ledger.reading import Run, read_run
+from understudy.ledger.reading import read_run
+from understudy.ledger.run import Run
 from understudy.protocol.commands import DecisionKind
 from understudy.protocol.policy import Policy
 from understudy.wire.transport import is_loopback, split_address
@@ -44,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     default = Policy(world_size=1)
     limits.add_argument("--hang-floor", type=float, default=default.stall_floor)
     limits.add_argument("--hang-factor", type=float, default=default.stall_factor)
-    limits.add_argument("--hang-floor-outside", type=float, default=300.0)
+    limits.add_argument("--busy-timeout", type=float, default=default.busy_timeout)
+    limits.add_argument("--idle-timeout", type=float, default=default.idle_timeout)
     limits.add_argument("--preparation-limit", type=float, default=default.preparation_limit)
     limits.add_argument("--forming-limit", type=float, default=default.forming_limit)
     limits.add_argument("--host-patience", type=float, default=default.host_patience)
@@ -77,7 +79,7 @@ def _examination(args: argparse.Namespace, run: Run | None, token: str) -> Itera
         yield from _told(f"way to {args.peer}", (found,) if isinstance(found, Finding) else measuring.findings(found))
     if run is not None:
         whose = versions.compared(str(run.path), run.info.versions, versions.versions_here())
-        yield from _told(f"run {run.path}", (whose, *twins_of(run)))
+        yield from _told(f"run {run.path}", (whose, *twins_of(run), *flaws_of(run)))
     if run is not None or args.state_gb is not None:
         yield from _told("limits, as given here or by default", _limits(args, run, way))
     if args.listen is not None:
@@ -95,7 +97,15 @@ def _check(args: argparse.Namespace) -> str:
     """Refuses what cannot be used before anything is looked at; returns the token, if there is one."""
     if args.listen is not None and args.peer is not None:
         raise SettingsError("--listen and --peer: one host waits, the other one examines")
-    for flag in ("hang_floor", "hang_factor", "hang_floor_outside", "preparation_limit", "forming_limit", "state_gb"):
+    for flag in (
+        "busy_timeout",
+        "idle_timeout",
+        "hang_floor",
+        "hang_factor",
+        "preparation_limit",
+        "forming_limit",
+        "state_gb",
+    ):
         value = getattr(args, flag)
         if value is not None and not value > 0:
             raise SettingsError(f"--{flag.replace('_', '-')} {value:g}: must be more than 0")
@@ -140,9 +150,28 @@ def twins_of(run: Run) -> Iterator[Finding]:
         yield Finding(f"{run.path}: {warning}", good=False)
 
 
+def flaws_of(run: Run) -> Iterator[Finding]:
+    """What the ledger says of itself. The run can be judged all the same."""
+    if run.conflicts:
+        more = f", and {len(run.conflicts) - 1} more" if len(run.conflicts) > 1 else ""
+        yield Finding(
+            f"{run.path} contradicts itself at {run.conflicts[0]}{more}",
+            good=False,
+            advice="ranks that should hold the same did not: hold it against a run without faults (understudy verify)",
+        )
+    for shortfall in run.shortfalls:
+        yield Finding(
+            f"{run.path} is incomplete: not everything could be written by {shortfall}",
+            good=False,
+            advice="give --run-dir a disk with more room; training itself does not need it",
+        )
+
+
 def _limits(args: argparse.Namespace, run: Run | None, way: measuring.Way | None) -> Iterator[Finding]:
     policy = Policy(
         world_size=1 if run is None else run.info.world_size,
+        busy_timeout=args.busy_timeout,
+        idle_timeout=args.idle_timeout,
         stall_floor=args.hang_floor,
         stall_factor=args.hang_factor,
         preparation_limit=args.preparation_limit,
@@ -153,4 +182,4 @@ def _limits(args: argparse.Namespace, run: Run | None, way: measuring.Way | None
     if args.state_gb is not None:
         history = dataclasses.replace(history, state_bytes=int(args.state_gb * 1e9))
     measured = None if way is None else budget.Measured(bandwidth=way.bandwidth, round_trip=way.round_trip)
-    return budget.judge(budget.Limits(policy=policy, outside=args.hang_floor_outside), history, measured)
+    return budget.judge(policy, history, measured)

@@ -57,9 +57,12 @@ class LadderTable(_Table, frozen=True, kw_only=True):
 class LimitsTable(_Table, frozen=True, kw_only=True):
     """Every key is the flag of the same name."""
 
+    unresponsive_timeout: Seconds = _DEFAULT.unresponsive_timeout
+    busy_timeout: Seconds = _DEFAULT.busy_timeout
+    idle_timeout: Seconds = _DEFAULT.idle_timeout
+    setup_timeout: Seconds = _DEFAULT.setup_timeout
     hang_floor: Seconds = _DEFAULT.stall_floor
     hang_factor: Seconds = _DEFAULT.stall_factor
-    hang_floor_outside: Seconds = 300.0
     preparation_limit: Seconds = _DEFAULT.preparation_limit
     forming_limit: Seconds = _DEFAULT.forming_limit
     host_patience: Seconds = _DEFAULT.host_patience

@@ -13,11 +13,10 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from understudy.agent import inventory
 from understudy.agent.supervisor import Supervisor
@@ -26,14 +25,16 @@ from understudy.cli.http_flags import make_feed, read_api_request
 from understudy.cli.run_on_host import run_on_host
 from understudy.cli.terminal import Terminal, View, make_terminal
 from understudy.coordinator.coordinator import Coordinator
+from understudy.coordinator.port import Journals
 from understudy.detection.contract import STEPPING
 from understudy.detection.progress import Place
-from understudy.detection.stall import StallWatch
 from understudy.errors import SettingsError
+from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import MemberId
-from understudy.ledger.records import DecisionRecord, RecoveryRecord, RunInfo
-from understudy.ledger.writing import JsonLines
+from understudy.ledger.records import RunInfo
+from understudy.ledger.run import AUDIT, DECISIONS
+from understudy.ledger.writing import RecordLog, restore_run_info, write_run_info
 from understudy.protocol.commands import StopJob
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 add_arguments = run_flags.add_arguments
 _STEPPED = (*STEPPING, Place.RELEASED)
+_LAST_WORDS = 1.0  # seconds for what is written when the workers have ended; the rest had its time before
 
 
 def main(args: argparse.Namespace) -> int:
@@ -52,42 +54,48 @@ def main(args: argparse.Namespace) -> int:
     live = sys.stderr.isatty() and not args.plain
     request = run_flags.read_request(args, dict(os.environ), run_dir, live)
     api = read_api_request(args, None if args.certs is None else Certificates.read(args.certs))
-    _write_run_info(run_dir, request)
+    restore = _write_run_info(run_dir, request)
     terminal = make_terminal(live, run_dir)
     try:
         if args.coordinator:
-            return asyncio.run(run_on_host(args, request, terminal)).exit_code
-        return asyncio.run(_run(request, terminal, api)).exit_code
+            return asyncio.run(run_on_host(args, request, terminal, restore)).exit_code
+        return asyncio.run(_run(request, terminal, api, restore)).exit_code
     except KeyboardInterrupt:  # before the first process was started
         return 128 + signal.SIGINT
 
 
-async def _run(request: run_flags.RunRequest, terminal: Terminal, api: "ApiRequest | None") -> StopJob:
+async def _run(
+    request: run_flags.RunRequest, terminal: Terminal, api: "ApiRequest | None", restore: Callable[[], None]
+) -> StopJob:
     clock = SystemClock()
-    watch = StallWatch(request.policy, outside_floor=request.outside_floor)
-    with JsonLines(request.plan.run_dir / "ledger" / "decisions.jsonl") as ledger:
-        feed = make_feed(api)
-        journals = (Decisions(ledger, terminal.say), terminal, *(() if feed is None else (feed,)))
-
-        def report(record: DecisionRecord) -> None:
-            for journal in journals:
-                journal.append(record)
-
-        supervisor = Supervisor(
-            request.plan, clock=clock, watch=watch, console=terminal.output, say=terminal.say, report=report
-        )
-        coordinator = Coordinator(JobMachine(request.policy), port=supervisor, clock=clock, journals=journals)
-        _handle_signals(request.signals, coordinator, supervisor)
-        terminal.begin(request.plan.command, request.policy.world_size, request.policy.spares, request.remarks)
-        showing = asyncio.create_task(terminal.keep_showing(lambda: _view(coordinator, supervisor)))
-        try:
-            async with _serving(api, feed, coordinator, supervisor, request, terminal):
-                stop = await supervisor.run(coordinator)
-        finally:
-            showing.cancel()
-            terminal.close()
-        terminal.end(stop)
-        return stop
+    files = BackgroundFiles(terminal.say)
+    decisions = RecordLog.open(files, request.plan.run_dir / "ledger", DECISIONS, restore)
+    feed = make_feed(api)
+    journals = Journals((decisions, terminal, *(() if feed is None else (feed,))), terminal.say)
+    supervisor = Supervisor(
+        request.plan,
+        clock=clock,
+        policy=request.policy,
+        console=terminal.output,
+        say=terminal.say,
+        files=files,
+        report=journals.append,
+        ledger_remade=restore,
+    )
+    coordinator = Coordinator(JobMachine(request.policy), port=supervisor, clock=clock, journals=(journals,))
+    _handle_signals(request.signals, coordinator, supervisor)
+    terminal.begin(request.plan.command, request.policy.world_size, request.policy.spares, request.remarks)
+    showing = asyncio.create_task(terminal.keep_showing(lambda: _view(coordinator, supervisor)))
+    try:
+        async with _serving(api, feed, coordinator, supervisor, request, terminal, files):
+            stop = await supervisor.run(coordinator)
+    finally:
+        showing.cancel()
+        terminal.close()
+        await files.drain(_LAST_WORDS)
+        files.close()
+    terminal.end(stop)
+    return stop
 
 
 @asynccontextmanager
@@ -98,6 +106,7 @@ async def _serving(
     supervisor: Supervisor,
     request: run_flags.RunRequest,
     terminal: Terminal,
+    files: BackgroundFiles,
 ) -> AsyncIterator[None]:
     """The HTTP API beside the job, if it was asked for."""
     if api is None or feed is None:
@@ -117,7 +126,8 @@ async def _serving(
         inventory=own,
     )
     names = {THIS_HOST: (socket.gethostname(), "localhost", "127.0.0.1", *own.addresses)}
-    async with serving(api, door, run_dir, terminal.say, aliases=names) as server:
+    audit = RecordLog.open(files, run_dir / "ledger", AUDIT)
+    async with serving(api, door, run_dir, terminal.say, audit, aliases=names) as server:
         terminal.say(f"HTTP API on {server.url} (see `understudy status {run_dir}`)")
         yield
 
@@ -125,22 +135,6 @@ async def _serving(
 def _steps(supervisor: Supervisor) -> Mapping[MemberId, int]:
     found = {member: worker.step() for member, worker in supervisor.workers.items() if worker.rank is not None}
     return {member: step for member, step in found.items() if step is not None}
-
-
-class Decisions:
-    """The ledger of decisions. When it cannot be written, that is said once, and the training goes on."""
-
-    def __init__(self, file: JsonLines, say: Callable[[str], None]) -> None:
-        self._file, self._say = file, say
-        self._said = False
-
-    def append(self, record: DecisionRecord | RecoveryRecord) -> None:
-        try:
-            self._file.append(record)
-        except OSError as error:
-            if not self._said:
-                self._said = True
-                self._say(f"decisions are missing from the ledger from now on: {error.strerror}")
 
 
 def _view(coordinator: Coordinator, supervisor: Supervisor) -> View:
@@ -182,7 +176,8 @@ def _run_dir(given: str | None, shared: bool) -> Path:
     return path
 
 
-def _write_run_info(run_dir: Path, request: run_flags.RunRequest) -> None:
+def _write_run_info(run_dir: Path, request: run_flags.RunRequest) -> Callable[[], None]:
+    """Returns what writes it again, should somebody remove the folder."""
     info = RunInfo(
         job=run_dir.name,
         command=request.plan.command,
@@ -193,10 +188,10 @@ def _write_run_info(run_dir: Path, request: run_flags.RunRequest) -> None:
         versions=_versions(),
     )
     try:
-        (run_dir / "ledger").mkdir(parents=True, exist_ok=True)
-        (run_dir / "run.json").write_bytes(msgspec.json.format(msgspec.json.encode(info)) + b"\n")
+        write_run_info(run_dir, info)
     except OSError as error:
-        raise SettingsError(f"--run-dir {run_dir}: {error.strerror}") from error
+        raise SettingsError(f"--run-dir {run_dir}: {error.strerror}; give another folder") from error
+    return partial(restore_run_info, run_dir, info)
 
 
 def _versions() -> dict[str, str]:

@@ -32,6 +32,10 @@ _REFUSED: dict[str, tuple[object, str]] = {
     "duplicate_stdout_filters": ([], "use --tee and filter the files"),
     "duplicate_stderr_filters": ([], "use --tee and filter the files"),
 }
+_TIMEOUTS = (
+    *("unresponsive_timeout", "busy_timeout", "idle_timeout", "setup_timeout"),
+    *("hang_floor", "hang_factor", "preparation_limit", "forming_limit"),
+)
 _IGNORED_ON_ONE_HOST = ("rdzv_backend", "rdzv_endpoint", "rdzv_conf", "node_rank", "local_addr")
 
 
@@ -41,7 +45,6 @@ class RunRequest:
 
     plan: LaunchPlan
     policy: Policy
-    outside_floor: float
     plain: bool
     signals: tuple[signal.Signals, ...]
     notice: float  # seconds between a SIGTERM to this host and its end, in which its ranks move away
@@ -49,8 +52,8 @@ class RunRequest:
 
 
 # Looking at the progress pages costs a little of a core that the ranks could use.
-_LOOKS_AT_MOST_EVERY = 0.5
-_LOOKS_PER_DEADLINE = 20
+_LOOKS_AT_MOST_EVERY = 0.25
+_LOOKS_PER_TIMEOUT = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -131,9 +134,12 @@ def _add_own_flags(parser: argparse.ArgumentParser) -> None:
     _flag(group, "--policy", type=Path, default=None, help="file with limits and the budget of each rung (TOML)")
     _flag(group, "--max-replacements", type=int, default=None, help="processes started later")
     _flag(group, "--max-deaths-per-step", type=int, default=None, help="losses of one rank")
-    _flag(group, "--hang-floor", type=float, default=None, help="shortest deadline of a step, seconds")
-    _flag(group, "--hang-factor", type=float, default=None, help="times the typical recent step")
-    _flag(group, "--hang-floor-outside", type=float, default=None, help="the same, outside of steps")
+    _flag(group, "--unresponsive-timeout", type=float, default=None, help="a stopped or deaf rank that others wait for")
+    _flag(group, "--busy-timeout", type=float, default=None, help="a rank busy in a step while all others wait for it")
+    _flag(group, "--idle-timeout", type=float, default=None, help="the same between steps (evaluation, saving)")
+    _flag(group, "--setup-timeout", type=float, default=None, help="from the start to the first step")
+    _flag(group, "--hang-floor", type=float, default=None, help="ranks that all wait for each other, at least")
+    _flag(group, "--hang-factor", type=float, default=None, help="the same, times the typical recent step")
     _flag(group, "--on-straggler", choices=["note", "move"], default="note", help="what a slow rank leads to")
     _flag(group, "--device-metrics", default="", help="URL of the DCGM exporter of this host (untested on devices)")
     _flag(group, "--preparation-limit", type=float, default=None, help="a joiner's preparation")
@@ -186,10 +192,9 @@ def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_
             on_straggler=_on_straggler(args),
             device_metrics=_metrics_address(args.device_metrics),
             grace=5.0 if args.shutdown_timeout is None else float(args.shutdown_timeout),
-            look_every=min(_LOOKS_AT_MOST_EVERY, args.hang_floor / _LOOKS_PER_DEADLINE),
+            look_every=min(_LOOKS_AT_MOST_EVERY, args.unresponsive_timeout / _LOOKS_PER_TIMEOUT),
         ),
         policy=policy,
-        outside_floor=args.hang_floor_outside,
         plain=args.plain,
         signals=_signals(args.signals_to_handle),
         notice=_notice(args),
@@ -264,9 +269,14 @@ def _at_least(flag: str, value: int, least: int) -> int:
 
 
 def _policy(args: argparse.Namespace, world_size: int, file: PolicyFile) -> Policy:
-    for flag in ("hang_floor", "hang_factor", "hang_floor_outside", "preparation_limit", "forming_limit"):
+    for flag in _TIMEOUTS:
         if not getattr(args, flag) > 0:
             raise SettingsError(f"--{flag.replace('_', '-')} {getattr(args, flag)}: must be more than 0")
+    if args.busy_timeout < args.unresponsive_timeout:
+        raise SettingsError(
+            f"--busy-timeout {args.busy_timeout:g}: a rank that answers must have at least the time of one that does "
+            f"not (--unresponsive-timeout {args.unresponsive_timeout:g})"
+        )
     restarts = _at_least("--max-restarts", args.max_restarts, 0)
     default = Policy(world_size=world_size)
     return Policy(
@@ -285,6 +295,11 @@ def _policy(args: argparse.Namespace, world_size: int, file: PolicyFile) -> Poli
         max_start_overs=restarts or default.max_start_overs,
         max_replacements=_at_least("--max-replacements", args.max_replacements, 0),
         max_deaths_per_step=_at_least("--max-deaths-per-step", args.max_deaths_per_step, 1),
+        unresponsive_timeout=args.unresponsive_timeout,
+        busy_timeout=args.busy_timeout,
+        idle_timeout=args.idle_timeout,
+        setup_timeout=args.setup_timeout,
+        checkpoints=bool(args.checkpoint_dir),
         stall_floor=args.hang_floor,
         stall_factor=args.hang_factor,
         preparation_limit=args.preparation_limit,

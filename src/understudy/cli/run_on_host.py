@@ -13,7 +13,7 @@ from understudy.agent.supervisor import Supervisor
 from understudy.cli.coordinator import read_token
 from understudy.cli.run_flags import RunRequest
 from understudy.cli.terminal import Terminal
-from understudy.detection.stall import StallWatch
+from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import HostId
 from understudy.protocol.commands import Outcome, StopJob
@@ -23,10 +23,21 @@ from understudy.wire.certificates import Certificates
 _LOOK_EVERY = 0.05  # seconds between two looks at whether a rank is still here
 
 
-async def run_on_host(args: argparse.Namespace, request: RunRequest, terminal: Terminal) -> StopJob:
+async def run_on_host(
+    args: argparse.Namespace, request: RunRequest, terminal: Terminal, restore: Callable[[], None]
+) -> StopJob:
+    """`restore`: makes the folder of the run readable again, should somebody remove it."""
     clock = SystemClock()
-    watch = StallWatch(request.policy, outside_floor=request.outside_floor)
-    supervisor = Supervisor(request.plan, clock=clock, watch=watch, console=terminal.output, say=terminal.say)
+    files = BackgroundFiles(terminal.say)
+    supervisor = Supervisor(
+        request.plan,
+        clock=clock,
+        policy=request.policy,
+        console=terminal.output,
+        say=terminal.say,
+        files=files,
+        ledger_remade=restore,
+    )
     relay = Relay(
         _introduction(args, request, supervisor),
         hands=supervisor,
@@ -43,6 +54,7 @@ async def run_on_host(args: argparse.Namespace, request: RunRequest, terminal: T
         await relay.close(stop.reason)
     finally:
         terminal.close()
+        files.close()
     terminal.end(stop)
     return stop
 

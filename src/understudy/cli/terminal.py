@@ -33,6 +33,7 @@ _SHOWN = {
     DecisionKind.STEP_DOWN.value,
     DecisionKind.SWAP.value,
     DecisionKind.ALARM.value,
+    DecisionKind.WAIT.value,
     DecisionKind.KILL.value,
     DecisionKind.START_OVER.value,
     DecisionKind.NO_REFILL.value,
@@ -262,8 +263,10 @@ def end_lines(stop: StopJob, run_dir: Path) -> list[str]:
 
 def _advice(reason: str) -> str:
     for sign, advice in (
+        ("its process exited with code", "the process ended itself, without a traceback: see its output above"),
         ("failed twice in a row", "the script itself fails: see its traceback above, correct it and start again"),
-        ("has no twin", "use at least two ranks that hold the same shard (replicas), or save checkpoints"),
+        ("without a new fault, and stands still", "the ranks do not do the same: see above where each of them stands"),
+        ("has no twin", "give --peer-memory 1 (copies in the host's memory), use replicas, or --checkpoint-dir"),
         ("--spares 0", "start with --spares 1 or more, so that a lost rank can be replaced"),
         ("--max-", "if the losses were not the script's fault, raise the limit that is named above"),
         ("died before they were warm", "look at the spares' output above; the host may be short of memory"),

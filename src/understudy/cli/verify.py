@@ -8,12 +8,19 @@ from rich.console import Console
 from understudy.errors import LedgerError
 from understudy.ledger.comparing import Comparison, Verdict, compare
 from understudy.ledger.exactly_once import prove
-from understudy.ledger.reading import Run, read_run
+from understudy.ledger.reading import read_run
+from understudy.ledger.run import OPTIONAL, Run
 from understudy.ledger.story import counted
 
 HELP = "compare the ledgers of two runs, step by step and rank by rank"
 
-EXIT_CODES = {Verdict.IDENTICAL: 0, Verdict.DIFFERENT: 1, Verdict.WEAK: 3, Verdict.NOTHING: 3}
+EXIT_CODES = {
+    Verdict.IDENTICAL: 0,
+    Verdict.DIFFERENT: 1,
+    Verdict.WEAK: 3,
+    Verdict.INCOMPLETE: 3,
+    Verdict.NOTHING: 3,
+}
 UNREADABLE = 2
 
 _COLOURS = {Verdict.IDENTICAL: "bold green", Verdict.DIFFERENT: "bold red"}
@@ -21,10 +28,11 @@ _COLOURS = {Verdict.IDENTICAL: "bold green", Verdict.DIFFERENT: "bold red"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Compares batches, parameters, optimizer state and random numbers of two runs. Exit code 0: identical; "
-        "1: different; 3: nothing to compare, or no digests were taken; 2: a ledger cannot be read. A run that went on "
-        "without some of its ranks is never identical to one that did not; of such a run it is said whether every "
-        "sample was used once."
+        "Compares batches, parameters, optimizer state, random numbers and rank-local buffers of two runs. Exit code "
+        "0: identical (if one began with a checkpoint, from there on); 1: different, or a run contradicts itself; "
+        "3: nothing differs, but not everything could be compared: no digests were taken, or records could not be "
+        "written; 2: a ledger cannot be read. A run that went on without some of its ranks is never identical to "
+        "one that did not; of such a run it is said whether every sample was used once."
     )
     parser.add_argument("run_a", metavar="RUN_A", type=Path, help="folder of the first run")
     parser.add_argument("run_b", metavar="RUN_B", type=Path, help="folder of the second run")
@@ -58,12 +66,18 @@ def _describe(run: Run) -> str:
     ]
     if run.repeated:
         parts.append(f"{counted(run.repeated, 'record')} told twice, in agreement")
+    if run.began:
+        parts.append(f"began at step {run.began}")
     if run.torn:
         parts.append(f"{counted(len(run.torn), 'torn last line')} left out")
+    if run.conflicts:
+        parts.append(f"contradicts itself {counted(len(run.conflicts), 'time')}")
+    if run.shortfalls:
+        parts.append(f"incomplete: {', '.join(map(str, run.shortfalls))}")
     return f"{run.path}: {', '.join(parts)}"
 
 
 def _compared(result: Comparison) -> str:
-    places = max(result.steps) * max(result.ranks)
-    counts = ", ".join(f"{field} {count}" for field, count in result.compared.items())
-    return f"{places} places (step x rank): {counts}"
+    places = (max(result.steps) - max(result.began)) * max(result.ranks)
+    counts = (f"{name} {count}" for name, count in result.compared.items() if count or name not in OPTIONAL)
+    return f"{places} places (step x rank): {', '.join(counts)}"

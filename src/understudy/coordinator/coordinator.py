@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from understudy.coordinator import orders
-from understudy.coordinator.port import GenerationStore, Journal, MemoryGenerations, Port
+from understudy.coordinator.port import GenerationStore, Journal, Journals, MemoryGenerations, Port
 from understudy.coordinator.recovery_clock import RecoveryClock
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank
@@ -35,9 +35,11 @@ class Coordinator:
         clock: Clock,
         journals: Sequence[Journal],
         generations: GenerationStore | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`say`: hears of a journal that fails."""
         self.machine = machine
-        self._port, self._clock, self._journals = port, clock, tuple(journals)
+        self._port, self._clock, self._journals = port, clock, Journals(journals, say)
         self._generations: GenerationStore = generations or MemoryGenerations()
         self._recovery_clock = RecoveryClock()
         self._waiting: deque[Event] = deque()
@@ -138,7 +140,7 @@ class Coordinator:
         while self._orders and not self._writing and self.failed is None:
             order = self._orders.popleft()
             if isinstance(order, RecoveryRecord):
-                self._write_down(order)
+                self._journals.append(order)
             elif not isinstance(order, cmd.RecordGeneration):
                 self._carry_out(order)
             else:
@@ -164,8 +166,12 @@ class Coordinator:
         match command:
             case cmd.RecordDecision():
                 self._note(command)
-            case cmd.StartMember(member=member, rank=rank, host=host):
-                self._port.start_member(member, rank, host)
+            case cmd.StartMember():
+                self._start(command)
+            case cmd.WatchClosely(hosts=hosts):
+                self._port.watch_closely(hosts)
+            case cmd.AskCheckpoints(members=members):
+                self._tell(members, orders.ask_checkpoints(command))
             case cmd.AssignRank():
                 self._assign(command)
             case cmd.DismissStranger(member=member, host=host, reason=reason):
@@ -187,6 +193,11 @@ class Coordinator:
                 self._port.stop(command)
             case _:
                 raise AssertionError(f"no way to carry out {command!r}")
+
+    def _start(self, command: cmd.StartMember) -> None:
+        seat = command.seat
+        store = "" if seat is None else self._store_of(seat.store)
+        self._port.start_member(command.member, seat, command.host, store)
 
     def _abandon(self, command: cmd.AbandonGeneration) -> None:
         """Whoever leaves a rank and whoever takes it over make their connection while the others come to a stop."""
@@ -225,8 +236,4 @@ class Coordinator:
             member=decision.member,
             step=decision.step,
         )
-        self._write_down(record)
-
-    def _write_down(self, record: DecisionRecord | RecoveryRecord) -> None:
-        for journal in self._journals:
-            journal.append(record)
+        self._journals.append(record)

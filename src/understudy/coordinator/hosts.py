@@ -6,11 +6,11 @@ nothing. A line that does not take its messages is closed: its agent connects ag
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from understudy.foundation.ids import HostId, MemberId, Rank
-from understudy.protocol.commands import StopJob
+from understudy.foundation.ids import HostId, MemberId
+from understudy.protocol.commands import Seat, StopJob
 from understudy.wire import cluster as wire
 from understudy.wire.messages import FromAgent
 
@@ -94,9 +94,14 @@ class HostLines:
 
     # -- the port -----------------------------------------------------------------------------------------------------
 
-    def start_member(self, member: MemberId, rank: Rank | None, host: HostId) -> None:
+    def start_member(self, member: MemberId, seat: Seat | None, host: HostId, store: str = "") -> None:
         self._host_of[member] = host
-        self._order(host, wire.Start(term=self.term, member=member, rank=rank))
+        placed = None if seat is None else wire.Seated.of(seat, store)
+        self._order(host, wire.Start(term=self.term, member=member, seat=placed))
+
+    def watch_closely(self, hosts: Sequence[HostId] = ()) -> None:
+        for host in hosts or tuple(self.lines):
+            self._order(host, wire.Watch(term=self.term))
 
     def send(self, member: MemberId, message: FromAgent) -> None:
         self._order(self._host_of.get(member), wire.Tell(term=self.term, member=member, message=message))

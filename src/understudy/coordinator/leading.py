@@ -5,7 +5,7 @@ from the kept facts. Before anything is taken or given it looks whether it still
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -28,6 +28,7 @@ from understudy.wire import cluster as wire
 from understudy.wire.inventory import HostInventory
 
 _SHORTEST_WAIT = 0.02
+_AFTER_A_FAILURE = 1.0  # seconds until a deadline that could not be handled is looked at again
 _OF_ONE_GENERATION = (
     ev.StepTold,
     ev.DigestTold,
@@ -36,6 +37,8 @@ _OF_ONE_GENERATION = (
     ev.MemberResumed,
     ev.RecoveryFailed,
     ev.MemberFinished,
+    ev.ContactLost,
+    ev.CheckpointsTold,
 )
 """What says nothing to a later generation. A joiner or founder names the generation of its assignment instead."""
 
@@ -44,8 +47,16 @@ class Leader:
     """`over` is set when the job has stopped or somebody else leads. `inventories`: what each host told last of itself;
     it is not kept for a successor, to whom all hosts will tell it again."""
 
-    def __init__(self, term: int, *, keeper: Keeper, clock: Clock, journals: Sequence[Journal]) -> None:
-        self.term, self.lines = term, HostLines(term)
+    def __init__(
+        self,
+        term: int,
+        *,
+        keeper: Keeper,
+        clock: Clock,
+        journals: Sequence[Journal],
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.term, self.lines, self._say = term, HostLines(term), say
         self._keeper, self._clock, self._journals = keeper, clock, tuple(journals)
         self.coordinator: Coordinator | None = None
         self.inventories: dict[HostId, HostInventory] = {}
@@ -82,6 +93,7 @@ class Leader:
             clock=self._clock,
             journals=self._journals,
             generations=kept.KeptGenerations(self._keeper, machine.policy),
+            say=self._say,
         )
         self.coordinator.when_failed(lambda error: self.step_down(str(error)))
         return self.coordinator
@@ -218,7 +230,10 @@ class Leader:
         """A host speaks for itself and for its own members only."""
         if isinstance(event, DrainHost) and event.host != host:
             raise WireError(f"host {host} wants host {event.host} to be drained", kind="not its own")
-        named = event.stopped if isinstance(event, ev.ProgressStalled) else (getattr(event, "member", None),)
+        if isinstance(event, ev.ActivityObserved) and event.host != host:
+            raise WireError(f"host {host} tells what host {event.host} sees", kind="not its own")
+        seen = event.sightings if isinstance(event, ev.ActivityObserved) else ()
+        named = [sighting.member for sighting in seen] if seen else [getattr(event, "member", None)]
         for member in named:
             if member is not None:
                 self._check_home(host, member)
@@ -236,16 +251,20 @@ class Leader:
     def _tell(self, event: ev.Event) -> None:
         if self.coordinator is None or not self.leading() or self.over.is_set():
             return
-        self.coordinator.handle(event)
-        self._set_timer()
+        shortest = _AFTER_A_FAILURE
+        try:
+            self.coordinator.handle(event)
+            shortest = _SHORTEST_WAIT
+        finally:
+            self._set_timer(shortest)  # whatever happened: nobody else watches the deadlines
 
-    def _set_timer(self) -> None:
+    def _set_timer(self, shortest: float = _SHORTEST_WAIT) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         deadline = None if self.coordinator is None else self.coordinator.next_deadline()
         if deadline is not None and not self.over.is_set():
-            wait = max(_SHORTEST_WAIT, deadline - self._clock.now())
+            wait = max(shortest, deadline - self._clock.now())
             self._timer = asyncio.get_running_loop().call_later(wait, self._tick)
 
     def _tick(self) -> None:

@@ -1,6 +1,14 @@
 """The protocol's commands as messages to workers."""
 
-from understudy.protocol.commands import AbandonGeneration, AskStep, AssignRank, KeepAgreed, ReleaseMembers, ResumeAt
+from understudy.protocol.commands import (
+    AbandonGeneration,
+    AskCheckpoints,
+    AskStep,
+    AssignRank,
+    KeepAgreed,
+    ReleaseMembers,
+    ResumeAt,
+)
 from understudy.protocol.policy import Policy
 from understudy.wire import messages as msg
 
@@ -22,6 +30,10 @@ def assign(command: AssignRank, policy: Policy, store: str, bequest: bytes) -> m
 
 def ask_step(command: AskStep) -> msg.WhichStep:
     return msg.WhichStep(generation=command.generation)
+
+
+def ask_checkpoints(command: AskCheckpoints) -> msg.WhichCheckpoints:
+    return msg.WhichCheckpoints(generation=command.generation)
 
 
 def abandon(command: AbandonGeneration, *, leave: bool = False, take: bool = False) -> msg.Abandon:

@@ -1,12 +1,12 @@
 """The doors of the coordinator: through which it acts, and where it writes what it decided."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from understudy.foundation.ids import Generation, HostId, MemberId, Rank
+from understudy.foundation.ids import Generation, HostId, MemberId
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
-from understudy.protocol.commands import RecordGeneration, StopJob
+from understudy.protocol.commands import RecordGeneration, Seat, StopJob
 from understudy.protocol.takeover import Facts
 from understudy.wire.messages import FromAgent
 
@@ -14,7 +14,13 @@ from understudy.wire.messages import FromAgent
 class Port(Protocol):
     """Acts on processes. None of these may wait; failures come back later as events."""
 
-    def start_member(self, member: MemberId, rank: Rank | None, host: HostId) -> None: ...
+    def start_member(self, member: MemberId, seat: Seat | None, host: HostId, store: str = "") -> None:
+        """`store`: where the c10d store of its rank listens; empty where workers know it anyway."""
+        ...
+
+    def watch_closely(self, hosts: Sequence[HostId] = ()) -> None:
+        """Let the agents of these hosts (none: of all) tell what they see of their members."""
+        ...
 
     def send(self, member: MemberId, message: FromAgent) -> None: ...
 
@@ -29,6 +35,23 @@ class Journal(Protocol):
     """Takes every decision and every finished recovery, in order: the ledger, the terminal."""
 
     def append(self, record: DecisionRecord | RecoveryRecord, /) -> None: ...
+
+
+class Journals:
+    """Several journals as one. One that fails ends nothing, and keeps no record from the others; that is said once."""
+
+    def __init__(self, journals: Sequence[Journal], say: Callable[[str], None]) -> None:
+        self._journals, self._say = tuple(journals), say
+        self._failed: set[int] = set()
+
+    def append(self, record: DecisionRecord | RecoveryRecord) -> None:
+        for number, journal in enumerate(self._journals):
+            try:
+                journal.append(record)
+            except Exception as error:  # whatever it is, a decision must be carried out
+                if number not in self._failed:
+                    self._failed.add(number)
+                    self._say(f"decisions are missing from {type(journal).__name__} from now on: {error!r}")
 
 
 class GenerationStore(Protocol):

@@ -65,12 +65,17 @@ class Progress:
     compute: Compute = NOTHING_COMPUTED
 
 
+def _allocate(descriptor: int) -> None:
+    """Give the page its memory now. To run out of it later, in the middle of a step, would be a SIGBUS."""
+    os.posix_fallocate(descriptor, 0, SIZE)
+
+
 class ProgressWriter:
     """The worker's side."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        os.ftruncate(self._file, SIZE)
+        _allocate(self._file)
         self._page = mmap.mmap(self._file, SIZE)
         self._count = 0
         self._computed_seconds, self._computed_steps = 0.0, 0
@@ -94,8 +99,11 @@ class ProgressReader:
         self._path = path
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            os.ftruncate(descriptor, SIZE)
+            _allocate(descriptor)
             self._page = mmap.mmap(descriptor, SIZE, prot=mmap.PROT_READ)
+        except OSError:
+            os.unlink(path)
+            raise
         finally:
             os.close(descriptor)
 

@@ -40,9 +40,24 @@ _SIGNS = (
     Sign("/torchdata/", "in the data loader"),
     Sign("/understudy/training/data.py", "in the data loader"),
     Sign("/understudy/training/loader.py", "in the data loader"),
+    Sign("/understudy/training/step_loader.py", "in the data loader"),
+    Sign("/understudy/training/task_loader.py", "in the data loader"),
+    Sign("/understudy/training/sampler_order.py", "in the data loader"),
     Sign("/torch/optim/", "in the optimizer"),
     Sign("/torch/nn/modules/module.py", "in forward"),
 )
+_WAITS = (
+    *(
+        "/torch/distributed/distributed_c10d.py",
+        "/torch/distributed/_functional_collectives",
+        "/torch/distributed/fsdp/",
+    ),
+    *("/torch/distributed/pipelining/", "/torch/distributed/tensor/", "/torch/distributed/utils.py"),
+    *("/torch/nn/parallel/distributed.py", "/understudy/groups/fence.py", "/understudy/groups/store.py"),
+    *("/understudy/groups/world.py", "/understudy/training/control.py", "/understudy/state/mail.py"),
+)
+"""Files whose code, when it is what runs, mostly waits for other ranks."""
+_INNERMOST = 4  # calls that are looked at: decorators and dispatchers lie between a collective and its caller
 _PASSED_BY = ("wrapper", "inner", "wrapped_func", "decorate_context", "_fn")  # decorators between a call and its caller
 
 
@@ -65,6 +80,11 @@ def place_of(frames: Sequence[Frame], *, step: int, in_gradient_wait: bool = Fal
     if caller is frames[0]:  # the script's own code is what runs
         return f"in {_named(caller)} ({what.removeprefix('in ')})" if what != "in forward" else f"in {_named(caller)}"
     return f"{what}, called from {_at(caller)}"
+
+
+def is_waiting(frames: Sequence[Frame], in_gradient_wait: bool = False) -> bool:
+    """Does the main thread wait for other ranks, or for the coordinator?"""
+    return in_gradient_wait or any(_is_in(frame, part) for frame in frames[:_INNERMOST] for part in _WAITS)
 
 
 def _first_sign(frames: Sequence[Frame]) -> str | None:

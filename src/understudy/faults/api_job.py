@@ -29,8 +29,11 @@ from understudy.coordinator.leading import Leader
 from understudy.coordinator.service import Service
 from understudy.faults.light_hosts import LightHost, Meeting
 from understudy.faults.proving import NotProven
+from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import Generation, MemberId, StepNumber
+from understudy.ledger.run import AUDIT
+from understudy.ledger.writing import RecordLog
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.positions import Position
@@ -114,6 +117,7 @@ class ApiJob:
     hosts: list[SteppingHost]
     faults: list[Exception]
     audit: Audit
+    files: BackgroundFiles
     strict: ApiServer | None = None
     said: list[str] = field(default_factory=list)
 
@@ -127,6 +131,7 @@ class ApiJob:
         return self.in_loop(ask())
 
     def audited(self) -> list[dict[str, Any]]:
+        self.in_loop(self.files.drain(10.0))
         file = self.folder / "ledger" / "audit.jsonl"
         return [json.loads(line) for line in file.read_bytes().splitlines()] if file.exists() else []
 
@@ -150,9 +155,8 @@ class ApiJob:
         """A second server of the same job, with the limits that everybody gets."""
 
         async def open_() -> ApiServer:
-            audit = Audit(self.folder / "ledger" / "audit.jsonl", self.said.append)
             settings = Settings(tokens=tokens(), rules=RULES, on_fault=self.faults.append)
-            server = ApiServer(make_api(self.door, audit, settings).app, self.said.append)
+            server = ApiServer(make_api(self.door, self.audit, settings).app, self.said.append)
             await server.open("127.0.0.1:0", None)
             return server
 
@@ -186,7 +190,8 @@ async def _start(folder: Path, loop: asyncio.AbstractEventLoop, limits: Limits) 
     door = WrittenDown(service, feed=feed)
     faults: list[Exception] = []
     said: list[str] = []
-    audit = Audit(folder / "ledger" / "audit.jsonl", said.append)
+    files = BackgroundFiles(said.append)
+    audit = Audit(RecordLog.open(files, folder / "ledger", AUDIT))
     settings = Settings(tokens=tokens(), rules=RULES, limits=limits, on_fault=faults.append)
     api = make_api(door, audit, settings)
     server = ApiServer(api.app, said.append)
@@ -196,7 +201,7 @@ async def _start(folder: Path, loop: asyncio.AbstractEventLoop, limits: Limits) 
     hosts.append(SteppingHost("s0", 0, SPARES, meeting, {}))
     for host in hosts:
         host.relay.start()
-    return ApiJob(folder, loop, door, api, server, leader, hosts, faults, audit, said=said)
+    return ApiJob(folder, loop, door, api, server, leader, hosts, faults, audit, files, said=said)
 
 
 async def _stop(job: ApiJob) -> None:
@@ -207,4 +212,5 @@ async def _stop(job: ApiJob) -> None:
     for host in job.hosts:
         await host.relay.close("the claim ends")
     job.leader.step_down("the claim ends")
-    job.audit.close()
+    await job.files.drain(10.0)
+    job.files.close()

@@ -77,7 +77,7 @@ def plain_setup(schedule: Schedule) -> Setup:
 
 
 def _setup(folder: Path, schedule: Schedule) -> Setup:
-    flags = ["--digest-every", "1", "--hang-floor", "4.0", *api_flags(folder / "tokens")]
+    flags = ["--digest-every", "1", "--hang-floor", "4.0", "--busy-timeout", "8.0", *api_flags(folder / "tokens")]
     if schedule.compare_every:
         flags += ["--compare-twins", str(schedule.compare_every)]
     if schedule.save_every:

@@ -14,6 +14,7 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,10 +22,10 @@ import msgspec
 
 from understudy.agent.relay import Introduction, Relay
 from understudy.foundation.clock import SystemClock
-from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
+from understudy.foundation.ids import Generation, HostId, MemberId, StepNumber
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
-from understudy.protocol.commands import StopJob
+from understudy.protocol.commands import Seat, StopJob
 from understudy.protocol.policy import Policy
 from understudy.protocol.positions import Position
 from understudy.wire import messages as msg
@@ -57,7 +58,7 @@ class LightHost:
     def __init__(self, name: str, ranks: int, spares: int, meeting: Meeting, heard: dict[int, Heard]) -> None:
         self.members: dict[MemberId, int | None] = {}  # with their ranks
         self.stopped = False
-        self._heard = heard
+        self._heard, self._name = heard, name
         introduction = Introduction(
             job="job",
             token=meeting.token,
@@ -78,7 +79,8 @@ class LightHost:
             say=lambda _: None,
         )
 
-    def start_member(self, member: MemberId, rank: Rank | None, _host: HostId) -> None:
+    def start_member(self, member: MemberId, seat: Seat | None, _host: HostId, _store: str = "") -> None:
+        rank = None if seat is None else seat.rank
         self.members[member] = rank
         self.relay.handle(ev.MemberConnected(at=0.0, member=member))
         if rank is None:
@@ -100,6 +102,10 @@ class LightHost:
             case msg.Resume(generation=generation):
                 self._heard.setdefault(generation, Heard()).resumed.append(time.monotonic())
                 self.relay.handle(ev.MemberResumed(at=0.0, member=member, generation=Generation(generation)))
+
+    def watch_closely(self, _hosts: Sequence[HostId] = ()) -> None:
+        """Its members are always well."""
+        self.relay.handle(ev.ActivityObserved(at=0.0, sightings=(), host=HostId(self._name)))
 
     def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
         self.lose(member, Cause(kind=CauseKind.HANG if hang else CauseKind.DISMISSED, detail=reason, exit_code=-9))

@@ -36,7 +36,7 @@ class Setup:
     ranks: int = 4
     spares: int = 1
     trainee: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ("--digest-every", "1", "--hang-floor", "2.0")
+    flags: tuple[str, ...] = ("--digest-every", "1", "--hang-floor", "2.0", "--busy-timeout", "5.0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

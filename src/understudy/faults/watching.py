@@ -3,6 +3,7 @@
 Reads /proc and the progress pages; the job does not notice. Used by claims that strike from outside or measure leaks.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -109,10 +110,15 @@ class LiveRun:
 
 
 def decided_so_far(run_dir: Path) -> list[DecisionRecord | RecoveryRecord]:
-    """By a job that is still running; its last line may be unfinished."""
+    """By a job that is still running; its last line may be unfinished, and so may one that a killed coordinator
+    left, before the gap record of its successor."""
     path = run_dir / "ledger" / "decisions.jsonl"
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    return [_decided.decode(line) for line in lines]
+    found = []
+    for line in lines:
+        with contextlib.suppress(msgspec.DecodeError):
+            found.append(_decided.decode(line))
+    return found
 
 
 def _look(path: str) -> Progress:

@@ -5,9 +5,11 @@ each writes the step it has arrived at into its own slot of a mapped page, and a
 generation has a page of its own, so a process of an old one can never be counted in a new one.
 
 Who reports that it has not arrived has not written its slot, so nobody can have passed: the commit rule needs no more.
-Where there is no such futex the default group's barrier is used; it keeps the same promise.
+Where there is no such futex, or no shared memory for the page, all ranks use the default group's barrier; it keeps the
+same promise.
 """
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -39,15 +41,45 @@ def shared_memory_works() -> bool:
     return platform.system() == "Linux" and platform.machine() in _FUTEX_NUMBER
 
 
+class NoMemory(Exception):
+    """The first rank that came found no shared memory for the page. All ranks see that, and none of them uses it."""
+
+
+def _open_page(path: str, rank: int, length: int) -> int:
+    """The same file for all ranks: a page with all its memory, or an empty one that says that there was none. To run
+    out of memory later, in the middle of a step, would be a SIGBUS."""
+    while True:
+        if not os.path.exists(path):
+            mine = f"{path}.{rank}"
+            descriptor = os.open(mine, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                _allocate(descriptor, length)
+                with contextlib.suppress(FileExistsError):  # another rank was faster
+                    os.link(mine, path)
+            finally:
+                os.close(descriptor)
+                os.unlink(mine)
+        with contextlib.suppress(FileNotFoundError):  # somebody is in the next generation already
+            return os.open(path, os.O_RDWR)
+
+
+def _allocate(descriptor: int, length: int) -> None:
+    try:
+        os.posix_fallocate(descriptor, 0, length)
+    except OSError:
+        os.ftruncate(descriptor, 0)
+
+
 class SharedFence:
-    """The page of one generation. `lost_contact` says that waiting is pointless."""
+    """The page of one generation; `NoMemory` when there is none. `lost_contact` says that waiting is pointless."""
 
     def __init__(self, folder: str, generation: Generation, rank: int, size: int, absent: Collection[int] = ()) -> None:
         self.path = os.path.join(folder, f"fence-{generation}")
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        length = _SLOT * (size + 1)
+        descriptor = _open_page(self.path, rank, length)
         try:
-            length = _SLOT * (size + 1)
-            os.ftruncate(descriptor, length)
+            if os.fstat(descriptor).st_size < length:
+                raise NoMemory(f"there was no shared memory for {self.path}")
             self._page = mmap.mmap(descriptor, length)
         finally:
             os.close(descriptor)
@@ -117,5 +149,11 @@ class Fences:
             self._fence.remove()
             self._generation = generation
             if self._shared:
-                self._fence = SharedFence(self._folder, generation, self._rank, self._size, self.absent)
+                self._fence = self._make(generation)
         return self._fence
+
+    def _make(self, generation: Generation) -> SharedFence | GroupFence:
+        try:
+            return SharedFence(self._folder, generation, self._rank, self._size, self.absent)
+        except NoMemory:
+            return GroupFence()

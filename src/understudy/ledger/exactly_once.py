@@ -10,8 +10,9 @@ sample to its last without gap or overlap. Ranks of one share (tensor parallel) 
 the same.
 
 A member that died after its gradients were in and before it wrote that down leaves no record. Its successor's says
-`inherited`; or the next step is done without its rank, and without those that were benched with it. All gradients were
-in when the step was committed, so what nobody else took was taken by the one that was lost. Such steps are counted
+`inherited`; or the next step is done without its rank, and without those that were benched with it; or its host was
+lost with its last records. All gradients were in when the step was committed, so what nobody else took was taken by the
+one that was lost. Such steps are counted
 (`inferred`), as they rest on the plan and not on what a rank wrote. In the last step of all there is nothing to infer
 it from.
 
@@ -22,8 +23,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from understudy.ledger.reading import Run
 from understudy.ledger.records import Sharing, StepRecord, Taken
+from understudy.ledger.run import Run
 from understudy.protocol.sharing_out import SharingOut
 
 
@@ -40,23 +41,28 @@ class Flaw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """`degraded`: steps that were done without some ranks. `compared`: batches held against the other run."""
+    """`degraded`: steps that were done without some ranks. `compared`: batches held against the other run.
+    `unwritten`: steps of which nothing can be shown, because records of them could not be written."""
 
     steps: int
     degraded: tuple[int, ...]
     inferred: tuple[int, ...] = ()
+    unwritten: tuple[int, ...] = ()
     compared: int = 0
     flaws: tuple[Flaw, ...] = ()
 
     @property
     def holds(self) -> bool:
-        return self.steps > 0 and not self.flaws
+        return self.steps > 0 and not self.flaws and not self.unwritten
 
     def sentence(self) -> str:
         if not self.steps:
             return "no step is on record"
         if self.flaws:
             return f"not every sample was used once: {self.flaws[0]} ({len(self.flaws)} steps in all)"
+        if self.unwritten:
+            others = f"every sample of the other {self.steps - len(self.unwritten)} steps was used once"
+            return f"of {len(self.unwritten)} steps nothing can be shown: the ledger is incomplete; {others}"
         without = f", {len(self.degraded)} of them without some ranks" if self.degraded else ""
         inferred = f" (in {len(self.inferred)} a lost member must have used the rest)" if self.inferred else ""
         compared = f"; {self.compared} batches are those of the other run" if self.compared else ""
@@ -71,18 +77,23 @@ def prove(run: Run, whole: Run | None = None) -> Proof:
     flaws: list[Flaw] = []
     degraded: list[int] = []
     inferred: list[int] = []
+    unwritten: list[int] = []
     compared = 0
-    for step in range(run.step_count):
+    for step in range(run.began, run.step_count):
         records = by_step[step]
         told = _told(records)
         gone = _absent_in(_told(by_step[step + 1]), run.info.world_size)
         if told:
             degraded.append(step)
-            flaw, guessed = _degraded_step(records, told, told[0].shares == run.info.world_size, gone)
+            lost = {rank for rank in run.ranks if (step, rank) in run.lost_with_host}
+            flaw, guessed = _degraded_step(records, told, told[0].shares == run.info.world_size, gone | lost)
         else:
             missing = [rank for rank in run.ranks if rank not in records]
-            unexplained = [rank for rank in missing if rank not in gone]
+            unexplained = [rank for rank in missing if rank not in gone and (step, rank) not in run.lost_with_host]
             flaw, guessed = f"nobody recorded rank {unexplained[0]}" if unexplained else None, bool(missing)
+        if flaw is not None and any(run.lacks_steps_of(rank) for rank in run.ranks if rank not in records):
+            unwritten.append(step)
+            continue
         if guessed:
             inferred.append(step)
         if flaw is None and whole is not None:
@@ -95,9 +106,10 @@ def prove(run: Run, whole: Run | None = None) -> Proof:
         if flaw is not None:
             flaws.append(Flaw(step, flaw))
     return Proof(
-        steps=run.step_count,
+        steps=run.step_count - run.began,
         degraded=tuple(degraded),
         inferred=tuple(inferred),
+        unwritten=tuple(unwritten),
         compared=compared,
         flaws=tuple(flaws),
     )

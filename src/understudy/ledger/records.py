@@ -27,8 +27,9 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Rank `rank` holds the state after step `step`.
 
     `inherited`: the member received this state instead of computing it (its predecessor may have written the same step
-    before it died; both records must then agree). Digests are None where none were taken at this step. `sharing` is
-    None in a whole world.
+    before it died; both records should then agree). Digests are None where none were taken at this step. `buffers`: of
+    those that only this rank has (batch-norm statistics that replicas do not share), which `parameters` leaves out.
+    `sharing` is None in a whole world.
     """
 
     step: int
@@ -41,6 +42,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parameters: str | None = None
     optimizer: str | None = None
     rng: str | None = None
+    buffers: str | None = None
     inherited: bool = False
     sharing: Sharing | None = None
 
@@ -58,6 +60,15 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def reason_alone(self) -> str:
         """Without the name of its kind, with which the reason of a rung begins: for texts that name it themselves."""
         return self.reason.removeprefix(f"{self.kind}: ")
+
+
+class GapRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="gap"):
+    """Records are missing from this file before this line, because they could not be written. A damaged line right
+    before it was cut off by the same trouble. `lost`: how many are missing; 0 where nobody counted."""
+
+    at: float
+    why: str
+    lost: int = 0
 
 
 class TransferRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

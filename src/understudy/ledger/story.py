@@ -2,19 +2,22 @@
 
 Knows: how records belong together. Does not know: terminals, files. Called by `understudy explain`.
 
-One block per recovery, then refills, kills and refusals, then how the run ended, then the summary.
+What contradicts itself or is missing, one block per recovery, then refills, kills and refusals, then how the run ended,
+then the summary.
 """
 
 import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from understudy.ledger.reading import Run
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, TransferRecord
+from understudy.ledger.run import Run
 from understudy.protocol.commands import DecisionKind
 
 _OPENING = tuple(
     kind.value for kind in (DecisionKind.SWAP, DecisionKind.ALARM, DecisionKind.MOVE, DecisionKind.RESTART)
 )
+_CONFLICTS_SHOWN = 10
 _RUNGS = tuple(kind.value for kind in (DecisionKind.DEGRADE, DecisionKind.RESTART, DecisionKind.STEP_DOWN))
 _SECTIONS = (
     ("warnings", (DecisionKind.WARN,)),
@@ -91,7 +94,7 @@ def tell(run: Run) -> Story:
 
 def summarize(run: Run) -> Summary:
     durations = [duration(record) for record in run.recoveries if not record.planned]
-    full = run.step_count - len({step for step, _ in run.missing()})
+    full = max(0, run.step_count - run.began) - len({step for step, _ in run.missing()})
     return Summary(
         steps=full,
         recoveries=len(durations),
@@ -122,7 +125,24 @@ def _heading(run: Run) -> Block:
     ]
     if run.torn:
         lines.append(("torn", f"last line cut off by the death of its writer: {', '.join(run.torn)}"))
+    lines += [("incomplete", text) for text in _shortfalls(run)]
+    lines += [("contradicts", str(conflict)) for conflict in run.conflicts[:_CONFLICTS_SHOWN]]
+    if len(run.conflicts) > _CONFLICTS_SHOWN:
+        lines.append(("contradicts", f"and {len(run.conflicts) - _CONFLICTS_SHOWN} more places"))
     return Block(f"job {info.job}", tuple(lines))
+
+
+def _shortfalls(run: Run) -> Iterator[str]:
+    """What could not be written, and which steps are missing because of it, as far as later ones show that."""
+    for shortfall in run.shortfalls:
+        yield f"not everything could be written by {shortfall}"
+    if not run.lacks_steps:
+        return
+    if missing := [*run.missing()]:
+        steps, ranks = [step for step, _ in missing], sorted({rank for _, rank in missing})
+        span = f"between steps {min(steps)} and {max(steps)}"
+        yield f"{counted(len(missing), 'record')} missing {span}, of rank {', '.join(map(str, ranks))}"
+    yield f"the newest step on record is {run.step_count - 1}; later ones may be missing too"
 
 
 def _recovery(number: int, record: RecoveryRecord, run: Run, origin: float) -> Block:

@@ -1,40 +1,77 @@
-"""Writes records to a ledger file: one JSON object per line, one write per record.
+"""How records become lines of a ledger file, and how a ledger says that lines are missing from it.
 
-There is no buffer in this process, so a record that was appended survives the death of its writer. What the death of
-the machine takes is another matter: nothing is flushed to the disk, because that would cost every step.
+Knows: the form of a line, and of the marks. Does not know: who writes the bytes, and when. Workers write theirs into a
+spool (`spool`), which their agent moves to the run's folder; the launcher and coordinators write in the background
+(`files.background`). No record is flushed to the disk: that would cost every step.
 """
 
-import os
+import time
+from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
+from typing import Protocol
 
 import msgspec
 
+from understudy.files.background import BackgroundFiles
+from understudy.ledger.records import GapRecord, RunInfo
+
 _encoder = msgspec.json.Encoder()
+MARK = "incomplete-"
+WHOLE_RUN = "run"
+"""Stands in a mark for everybody."""
 
 
-class JsonLines:
-    """One append-only file with one writer."""
+class Sink(Protocol):
+    """Takes bytes without waiting and without failing."""
 
-    def __init__(self, path: str | Path) -> None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    def write(self, data: bytes, /) -> None: ...
+
+
+class RecordLog:
+    """One ledger file: each record is one line."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
 
     def append(self, record: msgspec.Struct) -> None:
-        line = _encoder.encode(record) + b"\n"
-        written = os.write(self._file, line)
-        while written < len(line):  # a full disk may take a part; then the next write says why
-            written += os.write(self._file, line[written:])
+        self._sink.write(line_of(record))
 
-    def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+    @staticmethod
+    def open(
+        files: BackgroundFiles, ledger: Path, who: str, remade: Callable[[], object] = lambda: None
+    ) -> "RecordLog":
+        """`<ledger>/<who>.jsonl`, written in the background."""
+        path, mark = ledger / f"{who}.jsonl", mark_of(ledger, who)
+        return RecordLog(files.open(path, gap=gap_line, whole_lines=True, mark=mark, remade=remade))
 
-    def __enter__(self) -> "JsonLines":
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+def line_of(record: msgspec.Struct) -> bytes:
+    return _encoder.encode(record) + b"\n"
+
+
+def gap_line(why: str, lost: int = 0) -> bytes:
+    """Stands where records are missing."""
+    return line_of(GapRecord(at=time.monotonic(), why=why, lost=lost))
+
+
+def write_run_info(run_dir: Path, info: RunInfo) -> None:
+    (run_dir / "ledger").mkdir(parents=True, exist_ok=True)
+    (run_dir / "run.json").write_bytes(msgspec.json.format(msgspec.json.encode(info)) + b"\n")
+
+
+def restore_run_info(run_dir: Path, info: RunInfo) -> None:
+    """Somebody has removed the folder of a run that goes on. Without this file what is written there cannot be read,
+    and whoever has ended by now cannot say that its records were in it."""
+    if not (run_dir / "run.json").exists():
+        write_run_info(run_dir, info)
+        mark_of(run_dir / "ledger", WHOLE_RUN).touch()
+
+
+def steps_file(ledger: Path, member: str) -> Path:
+    return ledger / f"steps-{member}.jsonl"
+
+
+def mark_of(ledger: Path, who: str) -> Path:
+    """An empty file that says: not all that `who` (a member, or the name of a file) wrote is in the ledger. It can
+    often be made when nothing can be written any more."""
+    return ledger / f"{MARK}{who}"

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from understudy.foundation.ids import Rank, StepNumber
 from understudy.protocol.donors import named
 
+_MOST_TOLD = 8
+"""Comparisons that may wait for the digests of some ranks at the same time."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -72,6 +75,8 @@ class Agreement:
             return None
         told = self.told.setdefault(step, {})
         told[rank] = digest
+        for stale in sorted(self.told)[:-_MOST_TOLD]:  # somebody never told, or its twins are not known
+            del self.told[stale]
         if len(told) < world_size or len(twin_keys) < world_size:
             return None  # whoever has just taken over does not know all twins yet
         finding = compare(step, told, twin_keys)

@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING
 
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
-from understudy.protocol.commands import Command, DecisionKind, DismissStranger, Outcome, StopJob
+from understudy.protocol.commands import Command, DecisionKind, DismissStranger, Outcome, StopJob, WatchClosely
 from understudy.protocol.donors import named
 from understudy.protocol.hosts import Host
 from understudy.protocol.losses import needed_for, on_lost
+from understudy.protocol.roster import Member
 from understudy.protocol.stages import Stage
 from understudy.protocol.telling import tell_again
 
@@ -30,9 +31,27 @@ def host_joined(machine: "JobMachine", event: ev.HostJoined) -> list[Command]:
     return [machine.decision(event.at, DecisionKind.HOST, note), *machine.refill_now(event.at, note)]
 
 
+def host_silent(machine: "JobMachine", event: ev.HostSilent) -> list[Command]:
+    """One host is lost soon, if others are still heard: a few are asked to say something. If most are silent at once,
+    more likely this coordinator is cut off: then they have as long to find it again as after a takeover."""
+    hosts, policy = machine.hosts, machine.policy
+    suspected_itself = hosts.most_are_silent
+    hosts.fall_silent(hosts.by_id[event.host], event.at, policy.host_patience)
+    if not hosts.most_are_silent:
+        return [WatchClosely(generation=machine.generation, hosts=tuple(hosts.witnesses()))]
+    hosts.be_patient(policy.takeover_patience)
+    if suspected_itself:
+        return []
+    note = (
+        f"{len(hosts.silent)} of {len(hosts.present())} hosts fell silent at once: this coordinator may be cut off "
+        f"itself, so they have {policy.takeover_patience:g} s to come back, instead of {policy.host_patience:g} s"
+    )
+    return [machine.decision(event.at, DecisionKind.HOST, note)]
+
+
 def host_heard(machine: "JobMachine", event: ev.HostHeard) -> list[Command]:
     host = machine.hosts.by_id[event.host]
-    host.store = event.store or host.store
+    host.store, host.spoke_at = event.store or host.store, event.at
     living = set(event.members)
     ours = {member.id for member in machine.roster.on_host(host.id)}
     reason = f"its rank was given to another process while host {host.id} was away"
@@ -46,12 +65,13 @@ def host_heard(machine: "JobMachine", event: ev.HostHeard) -> list[Command]:
         member = machine.roster.members.get(gone)  # an earlier one may have made the world start over
         cause = Cause(kind=CauseKind.DISMISSED, detail=f"it is not on host {host.id} any more")
         if member is not None and not _stops(commands):
+            commands += _with_its_agent(machine, event.at, member, host)
             commands += on_lost(machine, event.at, member, cause)
     if _stops(commands):
         return commands
     machine.refill_soon(event.at)
     still = [member for id_ in sorted(ours & living) if (member := machine.roster.members.get(id_)) is not None]
-    commands += tell_again(machine.recovery, event.at, still)
+    commands += tell_again(machine.recovery, still)
     if machine.stage is Stage.STOPPING and machine.recovery.established:
         commands += machine.man_vacancies(event.at)  # it may have the spares that were missing
     return machine.after(event.at, commands)
@@ -83,11 +103,22 @@ def hosts_lost(machine: "JobMachine", at: float, lost: list[Host]) -> list[Comma
 def _remove_members(machine: "JobMachine", at: float, host: Host, why: str) -> list[Command]:
     commands: list[Command] = []
     for member in machine.roster.on_host(host.id):
+        commands += _with_its_agent(machine, at, member, host)
         if machine.roster.is_understudy(member):
             commands += machine.migration.on_understudy_lost(at, member, why)
         machine.roster.remove(member)
         machine.finished.discard(member.id)
+        machine.recovery.killed.discard(member.id)
+    machine.watchdog.fault_seen()
     return commands
+
+
+def _with_its_agent(machine: "JobMachine", at: float, member: Member, host: Host) -> list[Command]:
+    """For the ledger: what this member recorded last may not have come further than to its host."""
+    if needed_for(machine, member) is None:
+        return []
+    reason = f"{member.id} was lost with the agent of host {host.id}"
+    return [machine.recovery.decision(at, DecisionKind.HOST, reason, rank=member.rank, member=member.id)]
 
 
 def _stops(commands: list[Command]) -> bool:

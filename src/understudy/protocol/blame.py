@@ -14,21 +14,21 @@ class Blame:
     """Remembers the last failure of each rank. Constant cost per loss."""
 
     deaths_per_step_limit: int
-    _last: dict[Rank, tuple[StepNumber | None, str]] = field(default_factory=dict)
-    _deaths: dict[Rank, tuple[StepNumber | None, int]] = field(default_factory=dict)
+    last: dict[Rank, tuple[StepNumber | None, str]] = field(default_factory=dict)
+    deaths: dict[Rank, tuple[StepNumber | None, int]] = field(default_factory=dict)
 
     def verdict_on(self, rank: Rank, cause: Cause) -> str | None:
         """A reason to stop the job, or None when a replacement makes sense."""
         if cause.own_fault:
-            if self._last.get(rank) == (cause.step, cause.identity):
+            if self.last.get(rank) == (cause.step, cause.identity):
                 return (
                     f"rank {rank} failed twice in a row {_at(cause.step)} with the same failure ({cause.detail}); "
                     "another replacement would meet it again"
                 )
-            self._last[rank] = (cause.step, cause.identity)
-        step, count = self._deaths.get(rank, (None, 0))
+            self.last[rank] = (cause.step, cause.identity)
+        step, count = self.deaths.get(rank, (None, 0))
         count = count + 1 if step == cause.step else 1
-        self._deaths[rank] = (cause.step, count)
+        self.deaths[rank] = (cause.step, count)
         if count > self.deaths_per_step_limit:
             return (
                 f"rank {rank} was lost {count} times {_at(cause.step)} (limit {self.deaths_per_step_limit}, "
@@ -36,8 +36,16 @@ class Blame:
             )
         return None
 
+    def resumed(self, step: StepNumber) -> None:
+        """The world has resumed before `step`: whoever failed in its setup has set up since, and whoever failed in an
+        earlier step is past it. Only a failure in a step that is still to come may meet its like again."""
+        self.last = {rank: last for rank, last in self.last.items() if last[0] is not None and last[0] >= step}
+        self.deaths = {
+            rank: deaths for rank, deaths in self.deaths.items() if deaths[0] is not None and deaths[0] >= step
+        }
+
     def copy(self) -> "Blame":
-        return Blame(self.deaths_per_step_limit, dict(self._last), dict(self._deaths))
+        return Blame(self.deaths_per_step_limit, dict(self.last), dict(self.deaths))
 
 
 def _at(step: StepNumber | None) -> str:

@@ -28,11 +28,24 @@ class RecordGeneration(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """The rank that a process will have, as torchrun's variables tell it before `join()`. `store`: the host of the c10d
+    store."""
+
+    rank: Rank
+    local_rank: int = 0
+    local_world_size: int = 1
+    node_rank: int = 0
+    nodes: int = 1
+    store: HostId = THIS_HOST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartMember(Command):
-    """Start a process. `rank` is a hint for log names; the rank itself comes with `AssignRank`."""
+    """Start a process. `seat` is for its log names and its environment; the rank itself comes with `AssignRank`."""
 
     member: MemberId
-    rank: Rank | None
+    seat: Seat | None = None
     host: HostId = THIS_HOST
 
 
@@ -48,6 +61,24 @@ class AssignRank(Command):
     generation: Generation
     founded_in: Generation
     founding: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchClosely(Command):
+    """Somebody makes no progress, and what is known of the members is too old: let agents tell what they see. `hosts`:
+    only these; none: all of them."""
+
+    generation: Generation
+    hosts: tuple[HostId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskCheckpoints(Command):
+    """Nothing better is left: which durable checkpoints could each of these members load? Only asked then, because it
+    means to look at files, which may take long."""
+
+    generation: Generation
+    members: tuple[MemberId, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +110,17 @@ class KeepAgreed(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """Survivors wait in collectives between two steps (an evaluation). `done`: so many of them have been completed by
+    the rank that is furthest (`donor`), which tells their results to those who lack some (`lacking`, joiners among
+    them); then all go on together with the next one."""
+
+    done: int
+    donor: Rank
+    lacking: tuple[Rank, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeAt(Command):
     """The verdict: every member reaches state `step` (`commit.action_for`), regroups, and receivers are served.
     `rewind`: it is the state that was agreed on, and whoever does not receive it has kept it.
@@ -99,6 +141,7 @@ class ResumeAt(Command):
     rung: Rung = Rung.SWAP
     absent: tuple[Rank, ...] = ()  # the world goes on without these, at the same global batch
     from_copies: tuple[Rank, ...] = ()
+    tail: Tail | None = None  # survivors communicate between two steps, and go on with that first
     distrust: bool = False  # what anybody holds counts for nothing, even if it is that state
     probation: int = 0  # steps for which members watch their state
 
@@ -154,7 +197,8 @@ class DecisionKind(enum.Enum):
     SWAP = "swap"
     CORRUPT = "corrupt"  # twins differ
     REWIND = "rewind"  # to an earlier state: the last on which all twins agreed, or one that all have saved
-    ALARM = "alarm"  # a stall opened a generation without a loss
+    ALARM = "alarm"  # a generation was opened without a loss
+    WAIT = "wait"  # somebody makes no progress and is waited for
     VERDICT = "verdict"
     RESUMED = "resumed"
     START_OVER = "start over"

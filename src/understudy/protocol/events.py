@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
 from understudy.protocol.causes import Cause
+from understudy.protocol.hosts import THIS_HOST
+from understudy.protocol.liveness import Sighting
 from understudy.protocol.positions import Position
 
 
@@ -85,11 +87,20 @@ class MemberLost(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgressStalled(Event):
-    """No rank has moved for the learnt deadline. `stopped`: members whose process is visibly stopped."""
+class ActivityObserved(Event):
+    """What the agent of a host sees of its members, because one of them makes no progress or because it was asked."""
 
-    evidence: str
-    stopped: tuple[MemberId, ...] = ()
+    sightings: tuple[Sighting, ...]
+    host: HostId = THIS_HOST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContactLost(Event):
+    """A member's connections to the others broke, and it has not heard why."""
+
+    member: MemberId
+    generation: Generation
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,26 +144,36 @@ class BadStateTold(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionReported(Event):
-    """A member has left the old generation behind and says where it stands."""
+    """A member has left the old generation behind and says where it stands. `provisional`: its control thread says so
+    for a main thread that is between two steps, and has not come back from there yet."""
 
     member: MemberId
     generation: Generation
     position: Position
+    provisional: bool = False
     twin_key: str | None = None
     holdings: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointsTold(Event):
+    """The durable checkpoints that a member could load, by the number of steps in them."""
+
+    member: MemberId
+    generation: Generation
+    steps: tuple[StepNumber, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPrepared(Event):
-    """A joiner has run its setup and one step in a sandbox. `generation`: the one in which it got its rank. `saved`,
-    `durable`: states of that rank that it found in peer memory and on disk. `keeps`: as in `Position`."""
+    """A joiner has run its setup and one step in a sandbox. `generation`: the one in which it got its rank. `saved`:
+    states of that rank that it found in peer memory. `keeps`: as in `Position`."""
 
     member: MemberId
     generation: Generation
     twin_key: str
     holdings: tuple[int, ...] = ()
     saved: tuple[StepNumber, ...] = ()
-    durable: tuple[StepNumber, ...] = ()
     keeps: tuple[tuple[Rank, StepNumber], ...] = ()
 
 
@@ -168,11 +189,13 @@ class MemberResumed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryFailed(Event):
-    """A member could not regroup, or received state that does not match its digest."""
+    """A member could not regroup, or received state that does not match its digest. `unfit`: it is a joiner that can
+    never be made equal to the rank that it replaces."""
 
     member: MemberId
     generation: Generation
     why: str
+    unfit: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

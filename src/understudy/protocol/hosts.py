@@ -30,6 +30,7 @@ class Host:
     suspect_until: float = 0.0
     failures_in_a_row: int = 0  # spares that died there before they were warm
     draining: bool = False  # somebody asked that nothing be put there any more
+    spoke_at: float = float("-inf")  # its agent, whatever it said
 
     def deadline(self) -> float | None:
         return None if self.silent_since is None else self.silent_since + self.patience
@@ -48,7 +49,9 @@ class Hosts:
     def join(self, id_: HostId, ranks: int, spares: int, place: int | None = None, store: str = "") -> Host:
         """A host that comes back keeps what is held against it."""
         known = self.by_id.get(id_)
-        host = Host(id_, ranks, spares, len(self.by_id) if place is None else place, store)
+        if place is None:
+            place = len(self.by_id) if known is None else known.place
+        host = Host(id_, ranks, spares, place, store)
         self._count(known, -1)
         self._count(host, 1)
         if known is not None:
@@ -62,6 +65,15 @@ class Hosts:
         if host.present and host.silent_since is None:
             host.silent_since, host.patience = at, patience
             self.silent[host.id] = None
+
+    @property
+    def most_are_silent(self) -> bool:
+        return 2 * len(self.silent) > sum(host.present for host in self.by_id.values())
+
+    def be_patient(self, patience: float) -> None:
+        """With all that are silent now."""
+        for id_ in self.silent:
+            self.by_id[id_].patience = max(self.by_id[id_].patience, patience)
 
     def speak(self, host: Host) -> None:
         host.silent_since = None
@@ -78,13 +90,34 @@ class Hosts:
         host.suspect_until = max(host.suspect_until, suspect_until)
         self.silent.pop(host.id, None)
 
-    def overdue(self, at: float) -> list[Host]:
-        silent = [self.by_id[id_] for id_ in self.silent]
-        return [host for host in silent if (deadline := host.deadline()) is not None and at >= deadline]
+    def overdue(self, at: float, longest: float) -> list[Host]:
+        """Lost: their patience is over, and another host has spoken since they fell silent, so that it is not this
+        coordinator that is cut off. After `longest` seconds they are lost in any case."""
+        return [host for id_ in self.silent if self._is_lost(host := self.by_id[id_], at, longest)]
 
-    def next_deadline(self) -> float | None:
-        deadlines = [self.by_id[id_].deadline() for id_ in self.silent]
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+    def _is_lost(self, host: Host, at: float, longest: float) -> bool:
+        deadline, since = host.deadline(), host.silent_since
+        if deadline is None or since is None or at < deadline:
+            return False
+        return at >= since + max(longest, host.patience) or self._somebody_spoke_after(since)
+
+    def _somebody_spoke_after(self, since: float) -> bool:
+        return any(host.spoke_at > since for host in self._present() if host.id not in self.silent)
+
+    def next_deadline(self, at: float, longest: float) -> float | None:
+        """When somebody may be lost next, if nobody speaks before."""
+        silent = (self.by_id[id_] for id_ in self.silent)
+        deadlines = [
+            deadline if at < deadline or self._somebody_spoke_after(host.silent_since) else host.silent_since + longest
+            for host in silent
+            if host.silent_since is not None and (deadline := host.deadline()) is not None
+        ]
+        return min(deadlines, default=None)
+
+    def witnesses(self, most: int = 3) -> list[HostId]:
+        """A few hosts that could say that this coordinator is heard."""
+        speaking = (host.id for host in self._present() if host.id not in self.silent)
+        return [id_ for id_, _ in zip(speaking, range(most), strict=False)]
 
     def usable(self, id_: HostId, at: float) -> bool:
         """May a rank go there? A host that is silent right now may be on its way out."""

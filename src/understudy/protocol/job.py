@@ -23,7 +23,7 @@ from understudy.foundation.ids import Generation, MemberId, Rank
 from understudy.protocol import events as ev
 from understudy.protocol import lateness
 from understudy.protocol.agreement import Agreement
-from understudy.protocol.attendance import host_heard, host_joined, hosts_lost
+from understudy.protocol.attendance import host_heard, host_joined, host_silent, hosts_lost
 from understudy.protocol.blame import Blame
 from understudy.protocol.commands import (
     Command,
@@ -52,12 +52,14 @@ from understudy.protocol.migration import Migration
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
 from understudy.protocol.probation import on_all_resumed, on_bad_state
-from understudy.protocol.recovery import Recovery
+from understudy.protocol.recovery import Recovery, Unfit
 from understudy.protocol.requests import Request
 from understudy.protocol.roster import Member, Roster
 from understudy.protocol.rungs import Rung
 from understudy.protocol.stages import Stage
 from understudy.protocol.telling_apart import on_digest
+from understudy.protocol.watchdog import Watchdog, no_progress, on_contact_lost, on_sightings
+from understudy.protocol.watchdog import on_tick as watchdog_on_tick
 
 
 class JobMachine:
@@ -73,11 +75,13 @@ class JobMachine:
         self.agreement = Agreement()
         self.ladder = Ladder()
         self.blame = Blame(policy.max_deaths_per_step)
+        self.watchdog = Watchdog()
         self.finished: set[MemberId] = set()
         self.left: set[Rank] = set()
         self.released = False
         self.stopped: StopJob | None = None
         self.refill_at: float | None = None
+        self._now = 0.0  # of the newest event
 
     @property
     def stage(self) -> Stage:
@@ -94,15 +98,16 @@ class JobMachine:
         twin.pool = self.pool.copy(twin.roster, twin.hosts)
         twin.migration = self.migration.copy(twin.roster, twin.recovery, twin.pool)
         twin.agreement, twin.ladder = self.agreement.copy(), self.ladder.copy()
-        twin.blame = self.blame.copy()
+        twin.blame, twin.watchdog = self.blame.copy(), self.watchdog.copy()
         twin.finished, twin.left, twin.released = set(self.finished), set(self.left), self.released
-        twin.stopped, twin.refill_at = self.stopped, self.refill_at
+        twin.stopped, twin.refill_at, twin._now = self.stopped, self.refill_at, self._now
         return twin
 
     def handle(self, event: ev.Event) -> tuple[Command, ...]:
         """Take one event; return what is to be done, in order."""
         if self.stopped:
             return ()
+        self._now = max(self._now, event.at)
         return self._noting_the_end(self._dispatch(event))
 
     def _noting_the_end(self, commands: list[Command]) -> tuple[Command, ...]:
@@ -115,15 +120,19 @@ class JobMachine:
         if self.stopped:
             return None
         if self.released:
-            return self.hosts.next_deadline()  # a script may take its time to end
+            return self._host_deadline()  # a script may take its time to end
         waits = (
             lateness.next_deadline(self.recovery),
             self.refill_at,
-            self.hosts.next_deadline(),
+            self._host_deadline(),
             self.migration.next_deadline(),
+            self.watchdog.next_deadline(),
         )
         deadlines = [deadline for deadline in waits if deadline is not None]
         return min(deadlines, default=None)
+
+    def _host_deadline(self) -> float | None:
+        return self.hosts.next_deadline(self._now, self.policy.takeover_patience)
 
     def _dispatch(self, event: ev.Event) -> list[Command]:
         match event:
@@ -135,8 +144,7 @@ class JobMachine:
             case ev.HostSilent() | ev.HostHeard() if event.host not in self.hosts.by_id:
                 return []
             case ev.HostSilent():
-                self.hosts.fall_silent(self.hosts.by_id[event.host], event.at, self.policy.host_patience)
-                return []
+                return host_silent(self, event)
             case ev.HostHeard():
                 return host_heard(self, event)
             case Request():
@@ -148,8 +156,8 @@ class JobMachine:
             case ev.PaceLearnt():
                 self.recovery.pace = event.pace
                 return []
-            case ev.ProgressStalled():
-                return self._on_stall(event)
+            case ev.ActivityObserved():
+                return on_sightings(self, event)
         member = self.roster.members.get(getattr(event, "member", MemberId("")))
         if member is None:
             return self._refuse(event)
@@ -171,6 +179,10 @@ class JobMachine:
             case ev.MemberPrepared():
                 self.recovery.on_prepared(event, member)
                 return self.after(event.at, self._go_on_moving(event.at))
+            case ev.CheckpointsTold():
+                return self.after(event.at, self.recovery.on_checkpoints(event, member))
+            case ev.ContactLost():
+                return on_contact_lost(self, event, member)
             case ev.StepTold():
                 return self._on_step_told(event)
             case ev.MemberResumed():
@@ -185,6 +197,7 @@ class JobMachine:
 
     def begin(self, at: float) -> list[Command]:
         commands = self.recovery.found(at, self.pool, "the job begins")
+        self.watchdog.world_founded(at)
         commands += self.pool.refill(at, self.generation, first=True)
         return commands
 
@@ -221,7 +234,11 @@ class JobMachine:
         rank: Rank | None = None,
         member: MemberId | None = None,
     ) -> list[Command]:
-        """Open the next generation, or stop the job when it cannot be manned."""
+        """Open the next generation, or stop the job when it cannot be manned, or when that has not helped before."""
+        if kind is DecisionKind.ALARM and self.stage is Stage.TRAINING:
+            standing_still = no_progress(self, at, reason)
+            if standing_still is not None:
+                return standing_still
         self.finished.clear()
         self.refill_at = None
         self.migration.interrupted()
@@ -243,11 +260,13 @@ class JobMachine:
         if set(vacant) - self.recovery.absent:
             self.ladder.under_way.add(Rung.SWAP)
         opened = self.recovery.open(at, self.pool, reason, kind, rank, member)
+        self.watchdog.new_generation(at)
         if degraded is not None:
             opened.append(replace(degraded, generation=self.generation))
         return self.after(at, [*opened, *begin_restart_if_stuck(self, at)])
 
     def open_now(self, at: float, reason: str) -> list[Command]:
+        self.watchdog.fault_seen()  # somebody has a reason for it
         return self.open(at, reason, DecisionKind.ALARM)
 
     def open_again(self, at: float, reason: str) -> tuple[Command, ...]:
@@ -256,7 +275,7 @@ class JobMachine:
 
     def after(self, at: float, commands: list[Command]) -> list[Command]:
         """A verdict may be possible now; it may also be that the world has to start over, or that nothing helps."""
-        if self.stage is not Stage.STOPPING or self.recovery.awaited:
+        if self.stage is not Stage.STOPPING or self.recovery.awaited or self.recovery.asked_for_checkpoints:
             return commands
         if self.recovery.must_start_over():
             return commands if self._could_wait_for_room(at) else commands + self._start_over(at)
@@ -297,20 +316,14 @@ class JobMachine:
             self.roster.remove(member)
         self.migration.reasons.clear()
         self.ladder.under_way.clear()
-        return kills + self.recovery.found(at, self.pool, f"{self.recovery.reason}; {reason}")
+        founded = self.recovery.found(at, self.pool, f"{self.recovery.reason}; {reason}")
+        self.watchdog.world_founded(at)
+        return kills + founded
 
-    # -- stalls and deadlines ---------------------------------------------------------------------------------------
-
-    def _on_stall(self, event: ev.ProgressStalled) -> list[Command]:
-        if self.stage not in (Stage.TRAINING, Stage.FOUNDING) or self.released:
-            return []
-        stopped = [self.roster.members[id_] for id_ in event.stopped if id_ in self.roster.members]
-        if stopped:
-            return self.recovery.kill(event.at, stopped, f"{event.evidence}, and its process is stopped")
-        return self.open(event.at, event.evidence, DecisionKind.ALARM)
+    # -- deadlines --------------------------------------------------------------------------------------------------
 
     def _on_tick(self, at: float) -> list[Command]:
-        lost = self.hosts.overdue(at)
+        lost = self.hosts.overdue(at, self.policy.takeover_patience)
         if lost:
             return hosts_lost(self, at, lost)
         if self.released:
@@ -320,7 +333,8 @@ class JobMachine:
         late = lateness.why_too_late(self.recovery, at)
         if late is not None:
             return self.open(at, late, DecisionKind.ALARM)
-        return lateness.on_tick(self.recovery, at) + self.migration.on_tick(at)
+        commands = lateness.on_tick(self.recovery, at) + self.migration.on_tick(at)
+        return commands + watchdog_on_tick(self, at)
 
     # -- recovery's end ---------------------------------------------------------------------------------------------
 
@@ -333,6 +347,8 @@ class JobMachine:
             assert self.recovery.plan is not None
             self.ladder.resumed(self.recovery.plan, cold)
             self.agreement.gone_back(self.recovery.plan.step)
+            self.blame.resumed(self.recovery.plan.step)
+            self.watchdog.resumed(self.recovery.plan.step)
             self.refill_at = event.at + self.policy.refill_delay
             commands += on_all_resumed(self, event.at)
         return commands + self._go_on_moving(event.at)
@@ -346,6 +362,9 @@ class JobMachine:
             return self._on_resumed(
                 ev.MemberResumed(at=event.at, member=member.id, generation=event.generation), member
             )
+        if event.unfit and not member.founder and member.rank is not None:
+            self.recovery.unfit[member.rank] = Unfit(event.why, restart_helps=True)
+            return self.recovery.kill(event.at, [member], f"it cannot be made equal to rank {member.rank}: {event.why}")
         why = f"member {member.id} could not resume: {event.why}"
         leavers = self.roster.departing()
         if leavers and self.recovery.attempts:  # not only once: then their twins shall give
@@ -390,6 +409,8 @@ class JobMachine:
             return []
         commands = self.migration.on_step_told(event)
         if commands:
+            self.watchdog.fault_seen()  # a planned move is a recovery of its own
+            self.watchdog.new_generation(event.at)
             self.finished.clear()
             self.refill_at = None
             self.agreement.interrupted()

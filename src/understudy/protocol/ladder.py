@@ -66,6 +66,9 @@ def go_on_without_the_vacant(machine: "JobMachine", at: float) -> RecordDecision
     vacant = machine.recovery.vacancies()
     if machine.recovery.cold or not vacant:
         return None
+    unfit = [rank for rank in vacant if rank in machine.recovery.unfit]
+    if unfit:
+        return _go_on_without_the_unfit(machine, at, unfit)
     no_way = machine.pool.cannot_fill(len(vacant), at)
     if no_way is not None:
         return go_on_without(machine, at, no_way)
@@ -74,11 +77,22 @@ def go_on_without_the_vacant(machine: "JobMachine", at: float) -> RecordDecision
     return None if isinstance(degraded, str) else degraded
 
 
+def _go_on_without_the_unfit(machine: "JobMachine", at: float, unfit: list[Rank]) -> RecordDecision | str | None:
+    """No replacement fits these ranks, and another one would not either."""
+    known = machine.recovery.unfit
+    degraded = go_on_without(machine, at, f"{named(unfit)}: {known[unfit[0]].why}")
+    if not isinstance(degraded, str):
+        machine.migration.hopeless |= set(unfit)
+        return degraded
+    helps = all(known[rank].restart_helps for rank in unfit)
+    return None if helps and cannot_restart(machine, at) is None else degraded
+
+
 def go_on_without(machine: "JobMachine", at: float, no_swap: str) -> RecordDecision | str:
     """There is nobody for the vacant ranks. Drop the replicas that they belong to; or say why that cannot be."""
     recovery = machine.recovery
     vacant = recovery.vacancies()
-    refused = _cannot_degrade(machine, vacant)
+    refused = cannot_degrade(machine, vacant)
     if refused is not None:
         return f"no swap: {no_swap}; no degrade: {refused}"
     dropped = frozenset().union(*(recovery.replicas[rank] for rank in vacant))
@@ -92,7 +106,7 @@ def go_on_without(machine: "JobMachine", at: float, no_swap: str) -> RecordDecis
     return machine.decision(at, DecisionKind.DEGRADE, reason)
 
 
-def _cannot_degrade(machine: "JobMachine", vacant: list[Rank]) -> str | None:
+def cannot_degrade(machine: "JobMachine", vacant: list[Rank]) -> str | None:
     recovery, world = machine.recovery, machine.policy.world_size
     not_allowed = refusal(machine, Rung.DEGRADE)
     if not_allowed is not None:
@@ -114,7 +128,7 @@ def why_not_degraded(machine: "JobMachine") -> str:
     """For a verdict that takes a lower rung."""
     positions = machine.recovery.positions
     empty = [rank for rank, position in sorted(positions.items()) if position.holds is None]
-    return _cannot_degrade(machine, empty) or "there is somebody for every rank"
+    return cannot_degrade(machine, empty) or "there is somebody for every rank"
 
 
 def make_whole_if_possible(machine: "JobMachine", at: float) -> str:
@@ -152,15 +166,19 @@ def begin_restart_if_stuck(machine: "JobMachine", at: float) -> list[Command]:
     cannot be saved, and nobody can tell which."""
     recovery = machine.recovery
     stuck = recovery.established and recovery.attempts >= machine.policy.attempts_per_rung and not recovery.cold
+    unfit = [rank for rank in sorted(recovery.unfit) if rank not in recovery.absent]
     if recovery.step_down is not None:
         return []  # what the processes hold is not worth saving
-    if recovery.restart or not stuck or cannot_restart(machine, at) is not None:
+    if recovery.restart or not (stuck or unfit) or cannot_restart(machine, at) is not None:
         return []
     recovery.restart = True
     machine.ladder.count(Rung.RESTART)
+    why = f"{recovery.attempts} generations in a row did not resume, so some process cannot be saved"
+    if unfit:
+        why = f"no replacement can be made equal to {named(unfit)}: {recovery.unfit[unfit[0]].why}"
     reason = (
-        f"{Rung.RESTART.value}: no swap, no degrade, no peer memory: {recovery.attempts} generations in a row did not "
-        "resume, so some process cannot be saved; all processes begin anew with the state that they save now"
+        f"{Rung.RESTART.value}: no swap, no degrade, no peer memory: {why}; all processes begin anew with the state "
+        "that they save now"
     )
     return [machine.decision(at, DecisionKind.RESTART, reason)]
 
@@ -186,5 +204,6 @@ def begin_anew(machine: "JobMachine", at: float) -> list[Command]:
         machine.roster.remove(member)
     machine.migration.reasons.clear()
     recovery.absent = frozenset()
+    recovery.unfit.clear()
     recovery.restart, recovery.cold = False, True
     return [*kills, *machine.after(at, recovery.open(at, machine.pool, reason, DecisionKind.RESTART))]

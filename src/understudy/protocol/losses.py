@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from understudy.foundation.ids import Rank
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import Command, DecisionKind, Outcome
+from understudy.protocol.recovery import Unfit
 from understudy.protocol.roster import Member, Standing
 from understudy.protocol.stages import Stage
 
@@ -16,10 +17,13 @@ if TYPE_CHECKING:
 
 
 def on_lost(machine: "JobMachine", at: float, member: Member, cause: Cause) -> list[Command]:
-    was_warm = member.standing is Standing.PARKED
+    was_warm, was_joining = member.standing is Standing.PARKED, member.standing is Standing.JOINING
     needed, prepared_for_a_move = needed_for(machine, member), machine.roster.is_understudy(member)
     machine.roster.remove(member)
     machine.finished.discard(member.id)
+    machine.recovery.killed.discard(member.id)  # it is gone, and nobody has to wait for its end any more
+    if member.rank is not None:
+        machine.watchdog.fault_seen()
     if member.rank is None:
         return _on_spare_lost(machine, at, member, was_warm, cause)
     if prepared_for_a_move:
@@ -36,7 +40,9 @@ def on_lost(machine: "JobMachine", at: float, member: Member, cause: Cause) -> l
         return _on_left(machine, at, member.rank, cause)
     lost = f"rank {member.rank} (member {member.id}) was lost: {cause.detail}"
     useless = machine.blame.verdict_on(member.rank, cause)
-    if useless is not None:
+    if useless is not None and was_joining and machine.recovery.established:
+        machine.recovery.unfit[member.rank] = Unfit(useless, restart_helps=False)  # those that train are well
+    elif useless is not None:
         return machine.stop(at, Outcome.FAILED, useless, exit_code_for(cause))
     return machine.open(at, lost, DecisionKind.SWAP, exit_code_for(cause), member.rank, member.id)
 

@@ -199,7 +199,7 @@ class Migration:
         return [member for member in members if member.standing is Standing.JOINING and member.id not in killed]
 
     def _limit(self, member: Member) -> float:
-        return member.assigned_at + self.policy.preparation_limit
+        return self.recovery.preparation_deadline(member.id)
 
     def _decision(self, at: float, kind: DecisionKind, reason: str, rank: Rank | None = None) -> RecordDecision:
         return RecordDecision(at=at, generation=self.recovery.generation, kind=kind, reason=reason, rank=rank)

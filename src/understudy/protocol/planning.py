@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from understudy.foundation.ids import Rank, StepNumber
+from understudy.protocol.commands import Tail
 from understudy.protocol.commit import Action, action_for, judge
 from understudy.protocol.donors import NoDonor, choose_donors, named
 from understudy.protocol.positions import Position
@@ -29,6 +30,14 @@ class Situation:
     refused: Mapping[Rung, str] = field(default_factory=dict)
     no_degrade: str = "there is somebody for every rank"
     older_only: bool = False  # what is not trusted was left out
+    durable_known: bool = True  # everybody has said which checkpoints it could load
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsWanted:
+    """There can be no plan before it is known which durable checkpoints there are."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,31 +58,31 @@ class Plan:
 
 def make_plan(
     situation: Situation, *, rewind: bool, at_boundary: bool, restart: bool = False, step_down: StepDown | None = None
-) -> Plan | str:
+) -> Plan | CheckpointsWanted | str:
     """The plan, or the reason why there can be none. `restart`: the state is only to be saved."""
     if restart:
         return _plan_to_save(situation)
     below = None if step_down is None else _plan_below(situation, step_down)
-    if isinstance(below, Plan) or (below is not None and step_down is not None and step_down.must):
+    if isinstance(below, Plan | CheckpointsWanted) or (below is not None and step_down is not None and step_down.must):
         return below
     back = _plan_to_go_back(situation) if rewind else None
     plan = back or _plan_to_go_on(situation, at_boundary)
-    if below is None or isinstance(plan, str):
+    if below is None or not isinstance(plan, Plan):
         return plan
     return replace(plan, reason=f"{plan.reason}; there was nothing to step down to: {below}")
 
 
-def _plan_below(situation: Situation, step_down: StepDown) -> Plan | str:
+def _plan_below(situation: Situation, step_down: StepDown) -> Plan | CheckpointsWanted | str:
     """With nothing of what is not trusted: not even what members hold that lived through it all."""
     left = {rank: step_down.left_of(position) for rank, position in situation.positions.items()}
     trusted = replace(situation, positions=left, leavers={}, benched={}, older_only=True)
     verdict = judge({**situation.positions, **situation.leavers, **situation.benched})
     newest = None if verdict is None else verdict.step
     plan = _plan_to_go_back(trusted) or _plan_from_saved(trusted, newest, str(step_down))
-    return plan if isinstance(plan, str) else replace(plan, distrust=True, rewind=True)
+    return replace(plan, distrust=True, rewind=True) if isinstance(plan, Plan) else plan
 
 
-def _plan_to_go_on(situation: Situation, at_boundary: bool) -> Plan | str:
+def _plan_to_go_on(situation: Situation, at_boundary: bool) -> Plan | CheckpointsWanted | str:
     known = {**situation.positions, **situation.leavers, **situation.benched}
     verdict = judge(known)
     if verdict is None:
@@ -91,7 +100,7 @@ def _plan_to_go_on(situation: Situation, at_boundary: bool) -> Plan | str:
     return Plan(step=verdict.step, donors=_in_turn(situation, found), reason=reason, handed=_handed(found))
 
 
-def _plan_from_saved(situation: Situation, newest: StepNumber | None, why: str) -> Plan | str:
+def _plan_from_saved(situation: Situation, newest: StepNumber | None, why: str) -> Plan | CheckpointsWanted | str:
     """Peer memory: the newest state that every rank holds, has saved, or can take from somebody who has, or who keeps a
     copy of it. Nobody goes further back than it must; all go back to the same."""
     if Rung.PEER_MEMORY in situation.refused:
@@ -121,11 +130,13 @@ def _plan_from_saved(situation: Situation, newest: StepNumber | None, why: str) 
     return _plan_from_checkpoint(situation, newest, f"{why}; no peer memory: {why_not}")
 
 
-def _plan_from_checkpoint(situation: Situation, newest: StepNumber | None, why: str) -> Plan | str:
+def _plan_from_checkpoint(situation: Situation, newest: StepNumber | None, why: str) -> Plan | CheckpointsWanted | str:
     """The newest one that every rank can load. All load it, also who holds that state: nothing else is known to fit."""
     why += "; no restart from memory: it would begin with the same state"
     if Rung.CHECKPOINT in situation.refused:
         return f"{why}; no durable checkpoint: {situation.refused[Rung.CHECKPOINT]}"
+    if not situation.durable_known:
+        return CheckpointsWanted(why)
     known = [set(position.durable) for position in situation.positions.values()]
     steps = {step for step in set.intersection(*known) if newest is None or step <= newest} if known else set()
     if not steps:
@@ -250,3 +261,15 @@ def _plan_to_go_back(situation: Situation) -> Plan | None:
             reason = f"rewind: everybody goes back to the state before step {step}, on which all twins agreed"
             return Plan(step=step, donors=_in_turn(situation, found), reason=reason, rewind=True)
     return None
+
+
+def tail_of(plan: Plan, positions: Mapping[Rank, Position]) -> Tail | None:
+    """Whether survivors are in the middle of collectives between two steps, and who lacks which results of these. None
+    where everybody goes back: then whatever was computed there is void."""
+    survivors = {rank: p for rank, p in positions.items() if p.holds == plan.step}
+    if plan.rewind or plan.distrust or not any(position.in_tail for position in survivors.values()):
+        return None
+    done = max(position.tail for position in survivors.values())
+    donor = min(rank for rank, position in survivors.items() if position.tail == done)
+    lacking = (rank for rank in sorted(positions) if rank not in survivors or survivors[rank].tail < done)
+    return Tail(done=done, donor=donor, lacking=tuple(lacking) if done else ())

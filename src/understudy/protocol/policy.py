@@ -20,16 +20,22 @@ class Policy:
     max_replacements: int = 1000  # --max-replacements: processes that may be started after the first ones
     max_deaths_per_step: int = 5  # --max-deaths-per-step
     spare_failures_in_a_row: int = 3  # spares that may die before becoming warm until the host counts as unhealthy
-    stall_floor: float = 10.0  # --hang-floor: no deadline is shorter than this many seconds
+    unresponsive_timeout: float = 2.0  # --unresponsive-timeout: a stopped or deaf rank that others wait for
+    busy_timeout: float = 60.0  # --busy-timeout: a rank that is busy in a step while all others wait for it
+    idle_timeout: float = 1800.0  # --idle-timeout: the same between steps (evaluation, saving)
+    setup_timeout: float = 1800.0  # --setup-timeout: from the start of a world to its first step
+    stall_floor: float = 10.0  # --hang-floor: no deadline of a deadlock is shorter than this many seconds
     stall_factor: float = 10.0  # --hang-factor: deadline = factor x the pace of recent steps
-    preparation_limit: float = 300.0  # --preparation-limit: a joiner's imports, setup and rehearsal
-    forming_limit: float = 120.0  # --forming-limit: regroup and transfer
+    preparation_limit: float = 300.0  # --preparation-limit: a joiner's imports, setup and rehearsal, at least
+    forming_limit: float = 120.0  # --forming-limit: regroup and transfer, without any progress
+    setups_per_preparation: float = 3.0  # a joiner may take so many times as long as the world's own setup took
     donors_per_receiver: int = 8  # more than one helps while one connection does not fill the way between them
     recovery_attempts: int = 20  # generations in a row without a resumed world until the job stops
     attempts_per_rung: int = 5  # generations in a row without a resumed world until all processes begin anew
     rungs: RungLimits = RungLimits()  # --policy: how often each rung of the ladder may be taken
     probation: int = 3  # --policy: steps after a recovery in which bad state leads to the next rung
     boundary_notice: float = 0.05  # seconds for the news of a boundary to reach every rank before it gets there
+    checkpoints: bool = False  # --checkpoint-dir: members can be asked which durable checkpoints there are
     peer_memory: int = 0  # --peer-memory: ranks without a twin are saved every so many steps; 0: never
     min_healthy: int = 0  # --min-healthy: ranks that must be well for a request to be granted; 0: half
     resend_every: float = 2.0  # a message that was not answered is sent again after this many seconds
@@ -43,5 +49,5 @@ class Policy:
         return healthy >= (self.min_healthy or max(1, self.world_size // 2))
 
     def stall_deadline(self, pace: float) -> float:
-        """How long a world may be silent before it is called stalled, given how long its steps take."""
+        """How long ranks may wait for each other before that is called a deadlock, given how long steps take."""
         return max(self.stall_floor, self.stall_factor * pace)

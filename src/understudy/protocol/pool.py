@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from understudy.foundation.ids import Generation, HostId, Rank
-from understudy.protocol.commands import Command, DecisionKind, RecordDecision, StartMember
+from understudy.protocol.commands import Command, DecisionKind, RecordDecision, Seat, StartMember
 from understudy.protocol.hosts import Host, Hosts
 from understudy.protocol.policy import Policy
 from understudy.protocol.roster import Member, Roster
@@ -86,6 +86,10 @@ class SparePool:
     def _usable_spares(self, at: float) -> int:
         return sum(count for host, count in self.roster.spares_on.items() if count and self.hosts.usable(host, at))
 
+    def warm_spares(self, at: float) -> int:
+        """Linear in the number of spares."""
+        return sum(self.hosts.usable(self.roster.members[id_].host, at) for id_ in self.roster.parked)
+
     def _willing(self, at: float) -> list[Host]:
         return [host for host in self.hosts.present() if self._cannot_start_on(host, at) is None]
 
@@ -116,7 +120,7 @@ class SparePool:
         member = self.roster.new_spare(host)
         if not first:
             self.replacements += 1
-        return member, [StartMember(member=member.id, rank=rank, host=host)]
+        return member, [StartMember(member=member.id, seat=None if rank is None else Seat(rank=rank), host=host)]
 
     def warm_spare_for_move(self, rank: Rank, at: float) -> Member | None:
         """For a rank that need not hurry: a warm one, elsewhere if possible, because whatever speaks against the rank's

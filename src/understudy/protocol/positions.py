@@ -15,7 +15,9 @@ class Position:
     `kept`: the state of which it has a copy because all twins agreed on it (`agreement`).
     `saved`: states that it can bring back by itself, from memory that outlives the process that saved them.
     `keeps`: copies of the states of other ranks that are in memory of its host, and that it can give.
-    `durable`: states that it can load from checkpoints on disk.
+    `durable`: states that it can load from checkpoints on disk; it is asked for them only if nothing else is left.
+    `tail`: collectives that it has completed between the step that it committed last and the next one (an evaluation).
+    `in_tail`: it waits in the next of them.
     `established`: its engines have settled (first step behind it), so that a joiner can be made equal to it.
     """
 
@@ -26,6 +28,8 @@ class Position:
     saved: tuple[StepNumber, ...] = ()
     durable: tuple[StepNumber, ...] = ()
     keeps: tuple[tuple[Rank, StepNumber], ...] = ()
+    tail: int = 0
+    in_tail: bool = False
 
     def __str__(self) -> str:
         if not self.established:

@@ -16,11 +16,13 @@ from understudy.protocol.commands import (
     RecordDecision,
     RecordGeneration,
     ResumeAt,
+    Seat,
+    StartMember,
 )
 from understudy.protocol.donors import named, without_twin
 from understudy.protocol.hosts import THIS_HOST, Hosts
 from understudy.protocol.neighbours import cover
-from understudy.protocol.planning import Situation, make_plan
+from understudy.protocol.planning import CheckpointsWanted, Situation, make_plan, tail_of
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
 from understudy.protocol.positions import Position
@@ -28,9 +30,17 @@ from understudy.protocol.probation import Probation, StepDown, steps_to_watch
 from understudy.protocol.roster import Member, Roster, Standing
 from understudy.protocol.rungs import Rung
 from understudy.protocol.stages import Stage
-from understudy.protocol.telling import assign, catch_up, leave
+from understudy.protocol.telling import ask_for_checkpoints, assign, catch_up, leave
 
 _TOGETHER = 2.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """Why no replacement can be made equal to a rank, though others could be: `restart_helps` when all begin anew."""
+
+    why: str
+    restart_helps: bool
 
 
 @dataclass(slots=True)
@@ -42,6 +52,8 @@ class Recovery:
     generation: Generation = Generation(0)
     founded_in: Generation = Generation(0)
     reason: str = ""
+    opened_at: float = 0.0  # when this generation was
+    setup_seconds: float = 0.0  # from the founding of the world to its first step
     pace: float = 0.0
     established: bool = False  # somebody has its first step behind it
     start_overs: int = 0
@@ -68,6 +80,9 @@ class Recovery:
     deadline: float | None = None
     resend_at: float | None = None
     killed: set[MemberId] = field(default_factory=set)
+    durable: dict[Rank, tuple[StepNumber, ...]] = field(default_factory=dict)  # told because it was asked for
+    asked_for_checkpoints: set[MemberId] = field(default_factory=set)  # and have not answered yet
+    unfit: dict[Rank, Unfit] = field(default_factory=dict)  # ranks that no single replacement can take over
 
     def copy(self, roster: Roster, hosts: Hosts) -> "Recovery":
         twin = object.__new__(Recovery)  # the explorer does this very often, and `replace` takes much longer
@@ -79,6 +94,8 @@ class Recovery:
         twin.twin_keys, twin.holdings = dict(self.twin_keys), dict(self.holdings)
         twin.replicas, twin.homes = dict(self.replicas), dict(self.homes)
         twin.not_finite = set(self.not_finite)
+        twin.durable, twin.asked_for_checkpoints = dict(self.durable), set(self.asked_for_checkpoints)
+        twin.unfit = dict(self.unfit)
         return twin
 
     # -- founding -------------------------------------------------------------------------------------------------
@@ -93,6 +110,7 @@ class Recovery:
         self.twin_keys.clear()
         self.holdings.clear()
         self.replicas.clear()
+        self.unfit.clear()
         self.absent = frozenset()
         starts: list[Command] = []
         assigns: list[Command] = []
@@ -103,8 +121,8 @@ class Recovery:
                 member, start = pool.start(rank, first_homes[number], first=True)
             else:
                 member, start = pool.take(rank, at, self.home(rank), stay=True)
-            starts += start
             self._seat(member, rank, Standing.ACTIVE, at)
+            starts += self._seated(start, member)
             assigns += assign(self, member)
         kind = DecisionKind.START if first else DecisionKind.START_OVER
         return [self.decision(at, kind, reason), self.record(), *starts, *assigns]
@@ -123,7 +141,7 @@ class Recovery:
         news = not self.established
         self.established = True
         if self.stage is Stage.FOUNDING:
-            self.stage = Stage.TRAINING
+            self.stage, self.setup_seconds = Stage.TRAINING, at - self.opened_at
         all_known = known_before < len(self.twin_keys) == self.policy.world_size
         warnings = self._warn_of_ranks_without_twin(at) if all_known else []
         if news and event.began_at:
@@ -186,7 +204,6 @@ class Recovery:
         self.stage = Stage.STOPPING
         self._count_attempt(at)
         told = self._await_reports()
-        self.deadline = at + self.policy.stall_deadline(self.pace)
         self.resend_at = at + self.policy.resend_every
         manned = self.man_vacancies(at, pool) if self.established else []
         return [self.decision(at, kind, reason, rank, member), self.record(), *leave(self, told), *manned]
@@ -255,7 +272,7 @@ class Recovery:
             joiner, start = pool.take(vacant, at, self.home(vacant))
             self._seat(joiner, vacant, Standing.JOINING, at)
             self.joining.add(joiner.id)
-            commands += [*start, *assign(self, joiner)]
+            commands += [*self._seated(start, joiner), *assign(self, joiner)]
         return commands
 
     def home(self, rank: Rank) -> HostId | None:
@@ -266,6 +283,20 @@ class Recovery:
         wanted = slot if host == member.host else None
         self.roster.seat(member, rank, standing, self.generation, at, wanted)
         self.homes[rank] = (member.host, member.slot)
+
+    def _seated(self, starts: list[Command], member: Member) -> list[Command]:
+        """Tell a process that is started for a rank where it will be, before it asks."""
+        per_host = max(1, self.policy.world_size // self.policy.hosts)
+        host = self.hosts.by_id.get(member.host)
+        seat = Seat(
+            rank=member.rank or Rank(0),
+            local_rank=member.slot,
+            local_world_size=per_host,
+            node_rank=0 if host is None else host.place,
+            nodes=self.policy.hosts,
+            store=self.store,
+        )
+        return [replace(start, seat=seat) if isinstance(start, StartMember) else start for start in starts]
 
     def _choose_store(self, at: float) -> HostId:
         """The store stays where it is as long as that host is well. It holds nothing that a recovery does not set
@@ -278,19 +309,23 @@ class Recovery:
     def _next_generation(self, at: float, reason: str) -> None:
         self.generation = Generation(self.generation + 1)
         self.store = self._choose_store(at)
-        self.reason = reason
+        self.reason, self.opened_at = reason, at
         self.awaited.clear()
         self.joining.clear()
         self.positions.clear()
         self.killed.clear()
         self.leavers_at.clear()
         self.not_finite.clear()
+        self.durable.clear()
+        self.asked_for_checkpoints.clear()
         self.plan = self.boundary = None
         self.deadline = self.resend_at = None
 
     # -- collecting -------------------------------------------------------------------------------------------------
 
     def on_position(self, event: ev.PositionReported, member: Member) -> list[Command]:
+        if member.rank is not None and event.twin_key is not None and event.generation >= self.founded_in:
+            self._learn(member.rank, event.twin_key, event.holdings)  # true in whatever stage it is heard
         if event.generation != self.generation or self.stage is not Stage.STOPPING or member.rank is None:
             return []
         if member.standing is Standing.JOINING or self.roster.is_understudy(member):
@@ -299,22 +334,35 @@ class Recovery:
         if not member.founder:
             position = replace(position, established=True)  # only founding members have a first step
         (self.leavers_at if member.leaving else self.positions)[member.rank] = position
-        if event.twin_key is not None:
-            self._learn(member.rank, event.twin_key, event.holdings)
-        self.awaited.discard(member.id)
+        if not event.provisional:
+            self.awaited.discard(member.id)
         return []
 
     def on_prepared(self, event: ev.MemberPrepared, member: Member) -> list[Command]:
-        if event.generation != member.assigned_in or member.standing is not Standing.JOINING:
+        if event.generation != member.assigned_in or member.rank is None:
             return []
-        assert member.rank is not None
+        self._learn(member.rank, event.twin_key, event.holdings)  # a coordinator that took over hears it from all
+        if member.standing is not Standing.JOINING:
+            return []
         member.standing = Standing.PREPARED
-        self._learn(member.rank, event.twin_key, event.holdings)
         if self.roster.is_understudy(member):
             return []  # the rank is another one's still
         self.joining.discard(member.id)
-        self.positions[member.rank] = Position(holds=None, saved=event.saved, durable=event.durable, keeps=event.keeps)
+        self.positions[member.rank] = Position(holds=None, saved=event.saved, keeps=event.keeps)
         return []
+
+    def on_checkpoints(self, event: ev.CheckpointsTold, member: Member) -> list[Command]:
+        if event.generation == self.generation and member.rank is not None:
+            self.durable[member.rank] = event.steps
+            self.asked_for_checkpoints.discard(member.id)
+        return []
+
+    def _ask_for_checkpoints(self, at: float, why: str) -> list[Command]:
+        members = tuple(member.id for member in self.present())
+        self.asked_for_checkpoints = set(members)
+        self.resend_at = at + self.policy.resend_every
+        text = f"{self.reason}; {why}; durable checkpoints are looked for"
+        return [self.decision(at, DecisionKind.WAIT, text), *ask_for_checkpoints(self)]
 
     def _learn(self, rank: Rank, twin_key: str, holdings: tuple[int, ...]) -> None:
         """What a rank holds stays the same for as long as its world; that somebody does not say it again means
@@ -335,7 +383,11 @@ class Recovery:
     def verdict(self, at: float, refused: Mapping[Rung, str], no_degrade: str, degraded: bool) -> list[Command] | str:
         """The plan for this generation, or the reason why there can be none. `refused`: rungs that may not be taken."""
         situation = Situation(
-            positions={rank: p for rank, p in self.positions.items() if rank not in self.absent},
+            positions={
+                rank: replace(p, durable=self.durable.get(rank, p.durable))
+                for rank, p in self.positions.items()
+                if rank not in self.absent
+            },
             leavers=self.leavers_at,
             benched={rank: p for rank, p in self.positions.items() if rank in self.absent},
             twin_keys=self.twin_keys,
@@ -343,11 +395,14 @@ class Recovery:
             donors_per_receiver=self.policy.donors_per_receiver,
             refused=refused,
             no_degrade=no_degrade,
+            durable_known=not self.policy.checkpoints or bool(self.durable),
         )
         at_boundary, down = self.boundary is not None, self.step_down
         plan = make_plan(situation, rewind=self.rewind, at_boundary=at_boundary, restart=self.restart, step_down=down)
         if isinstance(plan, str):
             return f"{self.reason}; {plan}"
+        if isinstance(plan, CheckpointsWanted):
+            return self._ask_for_checkpoints(at, plan.why)
         members = self.present()
         if plan.rung is Rung.RESTART:
             members = [member for member in members if member.rank in self.positions]  # who rehearses has nothing
@@ -365,6 +420,7 @@ class Recovery:
             absent=tuple(sorted(self.absent)),
             from_copies=plan.from_copies,
             distrust=plan.distrust,
+            tail=tail_of(plan, situation.positions),
         )
         watch = steps_to_watch(self.policy.probation, resume, degraded, self.probation, at_boundary)
         self.plan = replace(resume, probation=watch)
@@ -400,6 +456,11 @@ class Recovery:
         ]
         return [self.record(), resumed, *over]  # whoever takes over from us must know that nothing is under way
 
+    def preparation_deadline(self, member: MemberId) -> float:
+        """A joiner that sets up for as long as the founders did is not slow."""
+        allowed = max(self.policy.preparation_limit, self.policy.setups_per_preparation * self.setup_seconds)
+        return self.roster.members[member].assigned_at + allowed
+
     @property
     def is_saving(self) -> bool:
         """Everybody saves what it holds, because all processes are to begin anew."""
@@ -411,7 +472,8 @@ class Recovery:
         return self.is_saving and not self.awaited
 
     def kill(self, at: float, members: list[Member], reason: str) -> list[Command]:
-        """End members that hang. Their loss opens the next generation."""
+        """End members of which `watchdog` has evidence enough, or as somebody asked. Their loss opens the next
+        generation."""
         commands: list[Command] = []
         for member in members:
             if member.id in self.killed:

@@ -2,9 +2,9 @@
 
 The facts of a membership are recorded with every generation, and again when it has resumed. They are enough to go on:
 whatever else a coordinator knew (positions, who is warm, twin keys) the members say again when their hosts have found
-the new one. A recovery that was under way is not continued but opened again, in the next generation; that is what every
-new fault does too. Whoever prepared for a rank that was to move, or was leaving one, is not known to the successor and
-is dismissed; the move begins anew.
+the new one; a test compares the two machines field by field. A recovery that was under way is not continued but opened
+again, in the next generation; that is what every new fault does too. Whoever prepared for a rank that was to move, or
+was leaving one, is not known to the successor and is dismissed; the move begins anew.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from understudy.protocol.job import JobMachine
 from understudy.protocol.ladder import Ladder
 from understudy.protocol.policy import Policy
 from understudy.protocol.probation import Probation, StepDown
+from understudy.protocol.recovery import Unfit
 from understudy.protocol.roster import Member, Standing
 from understudy.protocol.rungs import Rung
 from understudy.protocol.stages import Stage
@@ -76,6 +77,14 @@ class Facts:
     rewind: bool = False
     probation: Probation | None = None
     step_down: StepDown | None = None
+    torn_at: StepNumber | None = None
+    hopeless: tuple[Rank, ...] = ()
+    unfit: tuple[tuple[Rank, Unfit], ...] = ()
+    failures: tuple[tuple[Rank, StepNumber | None, str], ...] = ()  # the last of each rank (`blame`)
+    deaths: tuple[tuple[Rank, StepNumber | None, int], ...] = ()
+    setup_seconds: float = 0.0
+    barren: tuple[StepNumber | None, int] = (None, 0)
+    complained: bool = False  # that the pool cannot be filled
 
     def active(self) -> dict[Rank, MemberId]:
         """Who trained, by rank."""
@@ -138,6 +147,14 @@ def facts_of(machine: JobMachine, at: float) -> Facts:
         rungs_under_way=tuple(sorted(machine.ladder.under_way, key=lambda rung: rung.value)),
         restart=recovery.restart,
         cold=recovery.cold,
+        torn_at=machine.agreement.torn_at,
+        hopeless=tuple(sorted(machine.migration.hopeless)),
+        unfit=tuple(sorted(recovery.unfit.items())),
+        failures=tuple((rank, step, what) for rank, (step, what) in sorted(machine.blame.last.items())),
+        deaths=tuple((rank, step, count) for rank, (step, count) in sorted(machine.blame.deaths.items())),
+        setup_seconds=recovery.setup_seconds,
+        barren=machine.watchdog.barren,
+        complained=machine.pool.complained,
     )
 
 
@@ -148,8 +165,11 @@ def take_over(policy: Policy, facts: Facts, at: float) -> tuple[JobMachine, tupl
     for fact in facts.hosts:
         host = machine.hosts.join(fact.id, fact.ranks, fact.spares, fact.place, fact.store)
         host.suspect_until, host.failures_in_a_row = at + fact.suspect_for, fact.failures_in_a_row
-        host.present, host.draining = fact.present, fact.draining
-        machine.hosts.fall_silent(host, at, policy.takeover_patience)
+        host.draining = fact.draining
+        if fact.present:
+            machine.hosts.fall_silent(host, at, policy.takeover_patience)
+        else:
+            machine.hosts.lose(host, host.suspect_until)
     for known in facts.members:
         _restore_member(machine, known, at)
     machine.roster.next_number = facts.next_number
@@ -166,6 +186,11 @@ def take_over(policy: Policy, facts: Facts, at: float) -> tuple[JobMachine, tupl
     machine.ladder = Ladder(dict(facts.rungs_taken), set(facts.rungs_under_way))
     recovery.restart, recovery.cold = facts.restart, facts.cold
     recovery.probation, recovery.step_down = facts.probation, facts.step_down
+    machine.agreement.torn_at, machine.migration.hopeless = facts.torn_at, set(facts.hopeless)
+    recovery.unfit, recovery.setup_seconds = dict(facts.unfit), facts.setup_seconds
+    machine.blame.last = {rank: (step, what) for rank, step, what in facts.failures}
+    machine.blame.deaths = {rank: (step, count) for rank, step, count in facts.deaths}
+    machine.watchdog.barren, machine.pool.complained = facts.barren, facts.complained
     if facts.stopped is not None:
         machine.stopped = facts.stopped
         return machine, (facts.stopped,)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from understudy.foundation.ids import MemberId
-from understudy.protocol.commands import AbandonGeneration, AssignRank, Command
+from understudy.protocol.commands import AbandonGeneration, AskCheckpoints, AssignRank, Command
 from understudy.protocol.roster import Member, Standing
 from understudy.protocol.stages import Stage
 
@@ -60,6 +60,11 @@ def catch_up(recovery: "Recovery", members: Iterable[Member]) -> list[Command]:
     return leave(recovery, late)
 
 
+def ask_for_checkpoints(recovery: "Recovery") -> list[Command]:
+    asked = tuple(sorted(recovery.asked_for_checkpoints))
+    return [AskCheckpoints(generation=recovery.generation, members=asked)] if asked else []
+
+
 def say_again(recovery: "Recovery") -> list[Command]:
     """What was not answered."""
     members = recovery.roster.members
@@ -73,12 +78,11 @@ def say_again(recovery: "Recovery") -> list[Command]:
     joining = [members[id_] for id_ in sorted(recovery.joining)]
     for member in joining:
         commands += assign(recovery, member)
-    return commands + catch_up(recovery, joining)
+    return commands + catch_up(recovery, joining) + ask_for_checkpoints(recovery)
 
 
-def tell_again(recovery: "Recovery", at: float, members: list[Member]) -> list[Command]:
-    """A host is connected again: what its members may not have heard. Their time begins anew, and the order to kill one
-    may have been lost as well."""
+def tell_again(recovery: "Recovery", members: list[Member]) -> list[Command]:
+    """A host is connected again: what its members may not have heard. The order to kill one may have been lost too."""
     seated = [member for member in members if member.rank is not None]
     ids = tuple(member.id for member in seated if member.connected)
     recovery.killed.difference_update(ids)
@@ -87,8 +91,6 @@ def tell_again(recovery: "Recovery", at: float, members: list[Member]) -> list[C
         if member.standing is Standing.JOINING or recovery.stage is Stage.FOUNDING:
             commands += assign(recovery, member)
     if recovery.stage is Stage.STOPPING and ids:
-        if not recovery.awaited.isdisjoint(ids):
-            recovery.deadline = at + recovery.policy.stall_deadline(recovery.pace)
         commands += leave(recovery, (member for member in seated if member.connected))
     elif recovery.stage is Stage.FORMING and recovery.plan is not None and ids:
         leavers = set(recovery.plan.leavers) & set(ids)

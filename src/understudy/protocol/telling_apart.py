@@ -22,12 +22,14 @@ def on_digest(machine: "JobMachine", event: ev.DigestTold, member: Member) -> li
         return []
     recovery = machine.recovery
     present, keys, copied = recovery.present_count, recovery.twin_keys, event.copied
+    never_before = machine.agreement.agreed is None
     finding = machine.agreement.take(member.rank, event.step, event.digest, present, keys, copied)
     if finding is None or (finding.agreed and not copied):
         return []
     if finding.agreed:
         everybody = tuple(holder.id for holder in recovery.present())
-        return [KeepAgreed(generation=machine.generation, members=everybody, step=finding.step)]
+        keep = KeepAgreed(generation=machine.generation, members=everybody, step=finding.step)
+        return [recovery.record(), keep] if never_before else [keep]  # a successor must know that one can go back
     return _on_disagreement(machine, event.at, finding)
 
 

@@ -12,6 +12,7 @@ from understudy.foundation.ids import HostId, MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import Command, DismissStranger, KillMember, RecordGeneration, StartMember
+from understudy.protocol.liveness import Sighting
 from understudy.protocol.neighbours import keeper_of
 from understudy.protocol.policy import Policy
 from understudy.protocol.requests import Request
@@ -22,7 +23,7 @@ from understudy.simulator.mishaps import OF_HOSTS, WHEN_ACTING, HostPlan, Mishap
 from understudy.simulator.network import Weather
 from understudy.simulator.places import MEETING_PLACES, Meeting, Place
 from understudy.simulator.script import Script, State
-from understudy.simulator.simulation import Simulation
+from understudy.simulator.simulation import NOTICED_AFTER, Simulation
 
 KILLED_WITH_HOST = Cause(kind=CauseKind.SIGNAL, detail="killed with its host", exit_code=-9)
 KEEPALIVE = (1.0, 2.0)  # seconds until a cut connection is noticed
@@ -50,6 +51,7 @@ class ClusterSimulation(Simulation):
         self.host_of: dict[MemberId, HostId] = {}
         self.dead: set[HostId] = set()
         self.cut: set[HostId] = set()
+        self.isolated = False  # the coordinator is cut off from all hosts, which reach each other
         self.leadership = Leadership(self)
         self._said: dict[MemberId, dict[type[ev.Event], ev.Event]] = {}
         self._acting: dict[int, dict[Rank, MemberId]] = {}  # who acts as which rank in a generation
@@ -59,6 +61,7 @@ class ClusterSimulation(Simulation):
         self._orders: dict[HostId, list[StartMember | KillMember]] = {
             place.id: [] for place in places
         }  # while it is cut
+        self._undelivered: list[tuple[int, SimulatedMember, Command]] = []
         self._late: dict[HostId, list[tuple[SimulatedMember, Meeting]]] = {place.id: [] for place in places}
 
     def _begin(self) -> None:
@@ -72,7 +75,11 @@ class ClusterSimulation(Simulation):
     # -- hosts and agents ---------------------------------------------------------------------------------------------
 
     def reachable(self, host: HostId) -> bool:
-        return self.leadership.hears(host) and host not in self.cut
+        return self.leadership.hears(host) and self.in_reach(host)
+
+    def in_reach(self, host: HostId) -> bool:
+        """Does anything get from that host to a coordinator now, and back?"""
+        return host not in self.cut and not self.isolated
 
     def find_the_leader(self) -> None:
         """Every agent that is not connected looks for whoever leads."""
@@ -83,7 +90,7 @@ class ClusterSimulation(Simulation):
     def _attach(self, host: HostId, term: int) -> None:
         """An agent has found the leader: it tells how processes ended, who lives, and what each of them said last."""
         leads = self.leadership.leading and term == self.leadership.term
-        if not leads or host in self.dead or host in self.cut or self.leadership.hears(host):
+        if not leads or host in self.dead or not self.in_reach(host) or self.leadership.hears(host):
             return
         self.leadership.attach(host)
         self._held[host].clear()
@@ -102,11 +109,26 @@ class ClusterSimulation(Simulation):
     def _on(self, host: HostId) -> list[SimulatedMember]:
         return [member for member in self.members.values() if self.host_of[member.id] == host]
 
+    def tell_sightings(self, seen: list[Sighting]) -> None:
+        """Each agent of its own members; one that nobody hears keeps nothing of it."""
+        for host in self.places:
+            own = tuple(sighting for sighting in seen if self.host_of[sighting.member] == host)
+            asked = self.now < self._closely_until
+            if (own or asked) and self.in_reach(host) and host not in self.dead and self.leadership.is_told_by(host):
+                event = ev.ActivityObserved(at=self.now, sightings=own, host=host)
+                self.leadership.receive(self.leadership.term, event)
+
+    def on_watch_closely(self) -> None:
+        super().on_watch_closely()
+        self.later(NOTICED_AFTER, self._look_around)
+
     # -- mishaps ------------------------------------------------------------------------------------------------------
 
     def _befall(self, mishap: Mishap) -> None:
         host = mishap.host
-        if mishap.kind not in OF_HOSTS:
+        if mishap.kind is MishapKind.COORDINATOR_ISOLATED:
+            self._isolate(mishap)
+        elif mishap.kind not in OF_HOSTS:
             self.leadership.befall(mishap)
         elif host is not None and host not in self.dead and host not in self.cut:
             self.note(mishap.kind, f" {host}")
@@ -122,12 +144,34 @@ class ClusterSimulation(Simulation):
             if mishap.lasts is not None:
                 self.later(mishap.lasts, self._revive if killed else self._heal, host)
 
+    def _isolate(self, mishap: Mishap) -> None:
+        if self.isolated or not self.leadership.leading:
+            return
+        self.note(mishap.kind)
+        self.isolated = True
+        for host in self.places:
+            self.later(self.chance.uniform(*KEEPALIVE), self._notice_silence, host)
+        self.later(mishap.lasts or 5.0, self._end_isolation)
+
+    def _end_isolation(self) -> None:
+        """Connections that have not noticed it deliver in the end."""
+        self.isolated = False
+        self.story.append(f"{self.now:.2f} the coordinator reaches the hosts again")
+        waiting, self._undelivered = self._undelivered, []
+        for term, member, command in waiting:
+            if self.leadership.hears(self.host_of[member.id]):
+                self._deliver_from(term, member, command)
+        for host in self.places:
+            if host not in self.cut and host not in self.dead:
+                self._deliver_what_waited(host)
+                self.later(self.chance.uniform(*RECONNECT), self._attach, host, self.leadership.term)
+
     def note(self, kind: MishapKind, words: str = "") -> None:
         self.fired[kind.value] += 1
         self.story.append(f"{self.now:.2f} mishap: {kind.value}{words}")
 
     def _notice_silence(self, host: HostId) -> None:
-        if host in self.dead or host in self.cut:
+        if host in self.dead or not self.in_reach(host):
             self._end_line(host)
 
     def _revive(self, host: HostId) -> None:
@@ -146,12 +190,7 @@ class ClusterSimulation(Simulation):
         """If the cut was short enough, not even the connections have noticed it."""
         self.cut.discard(host)
         self.story.append(f"{self.now:.2f} host {host} is connected again")
-        for member, event in self._held[host]:
-            self.send(member, event)
-        self._held[host].clear()
-        orders, self._orders[host] = self._orders[host], []
-        for command in orders:
-            self._order(host, command)
+        self._deliver_what_waited(host)
         late, self._late[host] = self._late[host], []
         for member, meeting in late:
             if member.alive and member.meeting == meeting:
@@ -160,6 +199,14 @@ class ClusterSimulation(Simulation):
             if member.place in NEEDS_OTHERS and (member.meeting is None or self.is_complete(member.meeting)):
                 self._schedule(member)
         self.later(self.chance.uniform(*RECONNECT), self._attach, host, self.leadership.term)
+
+    def _deliver_what_waited(self, host: HostId) -> None:
+        held, self._held[host] = self._held[host], []
+        for member, event in held:
+            self.send(member, event)
+        orders, self._orders[host] = self._orders[host], []
+        for command in orders:
+            self._order(host, command)
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
@@ -207,7 +254,7 @@ class ClusterSimulation(Simulation):
         """A connection that outlives a cut delivers in the end; one that has ended does not."""
         if not self.leadership.hears(host):
             return
-        if host in self.cut:
+        if not self.in_reach(host):
             self._orders[host].append(command)
         elif isinstance(command, StartMember) or command.member in self.members:
             super()._carry_out(command)
@@ -217,7 +264,7 @@ class ClusterSimulation(Simulation):
     def send(self, member: SimulatedMember, event: ev.Event) -> None:
         host = self.host_of[member.id]
         self._said.setdefault(member.id, {})[type(event)] = event
-        if host in self.cut:
+        if not self.in_reach(host):
             self._held[host].append((member, event))
         elif self.leadership.is_told_by(host):
             at = self.network.arrival(self.now, member.id, event, upward=True)
@@ -235,7 +282,9 @@ class ClusterSimulation(Simulation):
     def _deliver_from(self, term: int, member: SimulatedMember, command: Command) -> None:
         """An agent that has obeyed a newer coordinator refuses the older one."""
         host = self.host_of[member.id]
-        if host not in self.cut and self.leadership.obeys(host, term):
+        if self.isolated and host not in self.cut:
+            self._undelivered.append((term, member, command))  # unless the connection ends meanwhile
+        elif self.in_reach(host) and self.leadership.obeys(host, term):
             self._deliver(member, command)
 
     def on_gone(self, member: SimulatedMember, cause: Cause) -> None:
@@ -255,7 +304,7 @@ class ClusterSimulation(Simulation):
 
     def _pass_on_loss(self, host: HostId, lost: ev.MemberLost) -> None:
         """A connection that outlives a cut delivers in the end."""
-        if host in self.cut:
+        if not self.in_reach(host):
             self.later(1.0, self._pass_on_loss, host, lost)
         elif self.leadership.is_told_by(host):
             self.leadership.receive(self.leadership.term, lost)

@@ -18,6 +18,12 @@ class FaultKind(enum.Enum):
     HANG = "hang"
     FLIP = "flip"  # a bit of its state changes, and nobody notices
     SPOIL = "spoil"  # its state is not made of numbers any more
+    PAUSE = "pause"  # its main thread is busy for a while; its control thread answers
+    SLEEP = "sleep"  # the same, and neither its stack nor its CPU time changes
+    STOP = "stop for a while"  # SIGSTOP, and later SIGCONT
+    TRACE = "debugger"  # held by a debugger for a while
+    ERROR = "script error"  # the script raises, for a reason that passes
+    LIVELOCK = "livelock"  # from now on no collective comes to its end, and nothing is lost
     POISON = "poison"  # it can take part in no new world, and nobody notices until there is to be one
 
 
@@ -32,6 +38,7 @@ class Moment(enum.Enum):
     APPLYING = "applying"
     AFTER_APPLY = "after apply"
     BETWEEN_STEPS = "between steps"
+    EVALUATING = "evaluating"  # in a collective between two steps
     STOP = "stop"  # as it hears that its generation is abandoned
     AWAITING_VERDICT = "awaiting verdict"
     REHEARSE = "rehearse"
@@ -55,6 +62,7 @@ PLACES: dict[Moment, Place] = {
     Moment.APPLYING: Place.APPLYING,
     Moment.AFTER_APPLY: Place.BETWEEN,
     Moment.BETWEEN_STEPS: Place.COMPUTING,
+    Moment.EVALUATING: Place.EVALUATING,
     Moment.AWAITING_VERDICT: Place.UNWOUND,
     Moment.REHEARSE: Place.REHEARSING,
     Moment.PREPARED: Place.UNWOUND,
@@ -95,6 +103,8 @@ class Fault:
     rank: Rank | None = None
     step: int = 0
     also: Rank | None = None
+    lasts: float = 0.0  # seconds, of what passes by itself
+    everybody: bool = False  # all ranks at once
 
     def matches(self, moment: Moment | None, member: SimulatedMember) -> bool:
         """Has the moment come? `moment` None: the member has just entered its place."""
@@ -147,7 +157,9 @@ ANYBODY = frozenset(
     {Moment.REHEARSE, Moment.PREPARED, Moment.TRANSFER, Moment.DONATE, Moment.STARTING, Moment.IDLE_SPARE}
     | {Moment.APPLY_VERDICT}
 )
-TRAINING_MOMENTS = tuple(moment for moment in Moment if moment not in (*RECOVERY_MOMENTS, Moment.GIVING))
+TRAINING_MOMENTS = tuple(
+    moment for moment in Moment if moment not in (*RECOVERY_MOMENTS, Moment.GIVING, Moment.EVALUATING)
+)
 
 
 def draw_faults(chance: Random, count: int, world_size: int, steps: int, hang_share: float) -> tuple[Fault, ...]:

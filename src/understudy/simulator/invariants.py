@@ -7,6 +7,7 @@
 5. A generation is recorded before any command carries it.
 6. Every decision has a reason.
 7. The job ends: with all ranks holding all steps, or with a stop whose reason is true.
+8. Nobody is ended for being slow, except by the rules of `protocol.liveness`; and never the last holder of a state.
 
 Checks are made where something changes, so that they cost the same however many ranks there are. Knows the world's
 ground truth (what each simulated member really holds), which the protocol never sees.
@@ -53,6 +54,7 @@ class Invariants:
     ended: dict[Rank, State | None] = field(default_factory=dict)
     absent: tuple[Rank, ...] = ()  # the newest verdict's
     by_rank: dict[Rank, int] = field(default_factory=dict)  # steps that each rank has recorded as committed
+    ever_committed: dict[Rank, int] = field(default_factory=dict)  # the same, whatever was gone back to later
 
     def copy(self, members: dict[MemberId, SimulatedMember]) -> "Invariants":
         return Invariants(
@@ -66,6 +68,7 @@ class Invariants:
             dict(self.ended),
             self.absent,
             dict(self.by_rank),
+            dict(self.ever_committed),
         )
 
     def actor(self, rank: Rank) -> SimulatedMember | None:
@@ -105,7 +108,7 @@ class Invariants:
             return  # of a coordinator that was deposed: everybody has heard of the newer generation
         if generation == command.generation and step != command.step:
             raise Violation(f"3: generation {generation} was to resume at step {step} and now at {command.step}")
-        if (command.rewind or command.rung is Rung.PEER_MEMORY) and generation != command.generation:
+        if (command.rewind or command.rung in (Rung.PEER_MEMORY, Rung.CHECKPOINT)) and generation != command.generation:
             self._go_back(command)
         elif generation != command.generation and self._would_lose(command.step):
             raise Violation(f"2: the verdict is step {command.step}, but a later step is already committed")
@@ -176,6 +179,8 @@ class Invariants:
             self.committed = max(self.committed, len(member.state))
             if member.rank is not None:
                 self.by_rank[member.rank] = max(self.by_rank.get(member.rank, 0), len(member.state))
+                ever = self.ever_committed.get(member.rank, 0)
+                self.ever_committed[member.rank] = max(ever, len(member.state))
 
     def on_resumed(self, member: SimulatedMember) -> None:
         self._check_state(member)

@@ -11,6 +11,7 @@ from understudy.foundation.ids import HostId, MemberId
 from understudy.protocol import events as ev
 from understudy.protocol.commands import (
     AbandonGeneration,
+    AskCheckpoints,
     AskStep,
     AssignRank,
     Command,
@@ -20,6 +21,7 @@ from understudy.protocol.commands import (
     RecordGeneration,
     ReleaseMembers,
     ResumeAt,
+    WatchClosely,
 )
 from understudy.protocol.job import JobMachine
 from understudy.protocol.takeover import Facts, facts_of, take_over
@@ -93,13 +95,16 @@ class Leadership:
         if mishap.kind is MishapKind.COORDINATOR_PAUSED:
             self._sleeping = Sleeper(self.term, self._world.machine, set(self._attached))
             self._world.later(mishap.lasts or 6.0, self._wake, self._sleeping)
-        self.die(mishap.kind)
+        away = mishap.lasts if mishap.kind is MishapKind.COORDINATOR else None
+        self.die(mishap.kind, away)
 
-    def die(self, kind: MishapKind) -> None:
+    def die(self, kind: MishapKind, away: float | None = None) -> None:
+        """`away`: seconds until another one leads."""
         self._world.note(kind)
         self.leading = False
         self._attached.clear()
-        self._world.later(self._world.chance.uniform(*ELECTION), self._elect, self.term)
+        election = self._world.chance.uniform(*ELECTION)
+        self._world.later(max(election, away or 0.0), self._elect, self.term)
 
     def _elect(self, after: int) -> None:
         if self.leading or after != self.term:
@@ -137,7 +142,9 @@ class Leadership:
         """It reads what has arrived, sees that connections have ended, and gives those hosts up after a while."""
         now = self._world.now
         silent = [ev.HostSilent(at=now, host=host, why="the connection ended") for host in sorted(sleeper.broken)]
-        ticks = [ev.Tick(at=now), ev.Tick(at=now + self._world.policy.host_patience)]
+        policy = self._world.policy
+        waits = (0.0, policy.host_patience, policy.takeover_patience + policy.host_patience)
+        ticks = [ev.Tick(at=now + wait) for wait in waits]
         for event in (*sleeper.inbox, *silent, *ticks):
             for command in sleeper.machine.handle(event):
                 if isinstance(command, RecordGeneration):
@@ -151,13 +158,13 @@ class Leadership:
         world.story.append(f"the deposed coordinator of term {sleeper.term}: {command}")
         told: tuple[MemberId, ...] = ()
         match command:
-            case RecordDecision():
+            case RecordDecision() | WatchClosely():
                 return
             case KillMember(member=id_) | AssignRank(member=id_):
                 told = (id_,)
             case AbandonGeneration(members=ids) | ResumeAt(members=ids) | ReleaseMembers(members=ids):
                 told = ids
-            case AskStep(members=ids) | KeepAgreed(members=ids):
+            case AskStep(members=ids) | KeepAgreed(members=ids) | AskCheckpoints(members=ids):
                 told = ids  # it asks, or says what was so in a generation that it has recorded
             case _:
                 raise Violation(f"5: a deposed coordinator acts without a record: {command!r}")

@@ -14,6 +14,7 @@ from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
 from understudy.protocol.commands import (
     AbandonGeneration,
+    AskCheckpoints,
     AskStep,
     AssignRank,
     Command,
@@ -22,11 +23,15 @@ from understudy.protocol.commands import (
     ResumeAt,
 )
 from understudy.protocol.commit import Action, action_for
+from understudy.protocol.liveness import Condition
+from understudy.protocol.loop import Next, what_next
 from understudy.protocol.positions import Position
 from understudy.protocol.rungs import Rung
 from understudy.simulator.places import INTERRUPTIBLE, MEETING_PLACES, Meeting, Place, Surroundings
 from understudy.simulator.script import Script, State
 from understudy.simulator.watching import after_commit
+
+_MOST_IN_TAIL = 1000
 
 
 @dataclass(slots=True)
@@ -59,9 +64,18 @@ class SimulatedMember:
     watches_until: int = -1  # on probation: the last state at which it looks
     copies: tuple[State, ...] = ()  # of its state, whenever it was compared with its twins
     kept: int | None = None  # the one of them on which all agreed
+    tail: int = 0  # collectives that it has completed since its last step
+    in_tail: bool = False  # it was interrupted there
+    resumes_in_tail: bool = False
     poisoned: bool = False  # it can take part in no new world, and does not know it
     saving: State | None = None  # on its way to peer memory; its last step counts when it is there
     hung: bool = False
+    halted: Condition | None = None  # how it hangs, or is held for a while: stopped, deaf or traced
+    halted_since: float = 0.0
+    halted_until: float = 0.0
+    busy_since: float = 0.0
+    busy_until: float = 0.0  # its main thread does something that takes long; it hears, but does not move
+    sleeps: bool = False  # ... and nothing of it can be seen from outside
     forsaken: bool = False  # its host was given up; nobody listens to it any more
     ticket: int = 0  # changes with every new place
 
@@ -102,6 +116,8 @@ class SimulatedMember:
                 self._on_abandon(command, world)
             case AskStep():
                 self._on_ask_step(command, world)
+            case AskCheckpoints():
+                self._on_ask_checkpoints(command, world)
             case KeepAgreed():
                 self._on_agreed(command, world)
             case ResumeAt():
@@ -148,6 +164,14 @@ class SimulatedMember:
         step = StepNumber(max(self.attempt, len(self.state)))
         world.send(self, ev.StepTold(at=world.now, member=self.id, generation=self.acting, step=step))
 
+    def _on_ask_checkpoints(self, command: AskCheckpoints, world: Surroundings) -> None:
+        """Files are looked at by the main thread, which waits for the verdict."""
+        if command.generation != self.heard or self.place is not Place.UNWOUND:
+            world.on_stale(self, command)
+            return
+        steps = tuple(map(StepNumber, world.checkpoints()))
+        world.send(self, ev.CheckpointsTold(at=world.now, member=self.id, generation=self.heard, steps=steps))
+
     def _on_agreed(self, command: KeepAgreed, world: Surroundings) -> None:
         """Not once a newer generation is known: what it has reported to that one must stay."""
         if command.generation != self.acting or self.heard > self.acting:
@@ -168,9 +192,14 @@ class SimulatedMember:
         assert self.rank is not None
         donors = dict(command.donors)
         action = action_for(self.position(), command.step)
+        if command.rewind or command.step != self.holds:
+            self.in_tail = False  # what it computed there is void, and its script runs on to the next step
         if command.rewind:
             action = Action.RECEIVE if self.rank in donors else Action.HOLD
             self._go_back(command.step)
+        elif command.rung is Rung.CHECKPOINT:
+            action = Action.HOLD
+            self.state, self.spoilt, self.corrupt = tuple(range(command.step)), False, False
         elif self._brings_back(command, action):
             action = Action.HOLD
             self.state = next(state for state in world.saved(self) if len(state) == command.step)
@@ -180,6 +209,9 @@ class SimulatedMember:
         self.receives = action is Action.RECEIVE
         self.donors, self.from_copy = donors.get(self.rank, ()), self.rank in command.from_copies
         self.leaves = self.id in command.leavers
+        self.resumes_in_tail = command.tail is not None
+        if command.tail is not None:
+            self.tail = command.tail.done
         self.saves = command.rung is Rung.RESTART
         self.watches_until = command.step + command.probation if command.probation else -1
         if not self.leaves and not self.saves:
@@ -247,7 +279,7 @@ class SimulatedMember:
         assert self.rank is not None
         match self.place:
             case Place.SETUP:
-                self.state = ()
+                self.state, self.in_tail = (), False
                 world.on_acting(self)
                 self._begin_step(world)
             case Place.COMPUTING:
@@ -279,6 +311,9 @@ class SimulatedMember:
                 )
                 world.send(self, event)
                 self._go_on(world)
+            case Place.EVALUATING:
+                self.tail += 1
+                self._go_on_in_tail(world)
             case Place.BETWEEN:
                 self._begin_step(world)
 
@@ -308,14 +343,15 @@ class SimulatedMember:
 
     def _begin_step(self, world: Surroundings) -> None:
         assert self.state is not None
-        if self._at_boundary():
-            self._unwind(world)
-        elif len(self.state) >= self.script.steps:
-            self.enter(Place.FINISHED)
-            self._ask_for_release(world)
-        else:
-            self.attempt = len(self.state)
-            self.enter(Place.COMPUTING)
+        match what_next(len(self.state), self.script.steps, abandoned=self._at_boundary()):
+            case Next.RECOVER:
+                self._unwind(world)
+            case Next.FINISH:
+                self.enter(Place.FINISHED)
+                self._ask_for_release(world)
+            case Next.STEP:
+                self.attempt = len(self.state)
+                self.enter(Place.COMPUTING)
 
     def _at_boundary(self) -> bool:
         """Has it come to where it was to leave its generation? The end of the script is as good."""
@@ -327,6 +363,8 @@ class SimulatedMember:
 
     def _meet(self, world: Surroundings, place: Place) -> None:
         step = self.attempt if place is not Place.REGROUPING else self.target
+        if place is Place.EVALUATING:
+            step = len(self.state or ()) * _MOST_IN_TAIL + self.tail
         meeting = (self.acting, place.value, step)
         self.enter(place, meeting)
         world.arrive(self, meeting)
@@ -351,7 +389,17 @@ class SimulatedMember:
         self._meet(world, Place.ESTABLISHING)
 
     def _go_on(self, world: Surroundings) -> None:
-        if not self._unwind_if_abandoned(world):
+        """After a commit."""
+        self.tail = 0
+        self._go_on_in_tail(world)
+
+    def _go_on_in_tail(self, world: Surroundings) -> None:
+        assert self.state is not None
+        if self._unwind_if_abandoned(world):
+            return
+        if self.script.has_tail(self.state) and self.tail < self.script.tail_length:
+            self._meet(world, Place.EVALUATING)
+        else:
             self.enter(Place.BETWEEN)
 
     def _save_for_restart(self, world: Surroundings) -> None:
@@ -382,7 +430,11 @@ class SimulatedMember:
         self.was_sound = not self.spoilt or self.script.only_loss
         self.held = max((len(copy) for copy in world.saved(self) if len(copy) < self.target), default=None)
         self._say_resumed(world)
-        self.enter(Place.BETWEEN)
+        if self.resumes_in_tail or self.in_tail:  # whoever was interrupted there cannot leave its script's own code
+            self.in_tail = False
+            self._go_on_in_tail(world)
+        else:
+            self.enter(Place.BETWEEN)
 
     def _say_resumed(self, world: Surroundings) -> None:
         event = ev.MemberResumed(at=world.now, member=self.id, generation=self.acting, finite=self.was_sound)
@@ -395,6 +447,7 @@ class SimulatedMember:
         return True
 
     def _unwind(self, world: Surroundings) -> None:
+        self.in_tail = self.place is Place.EVALUATING
         self.enter(Place.UNWOUND)
         self._report(world)
 
@@ -402,7 +455,14 @@ class SimulatedMember:
 
     def position(self) -> Position:
         kept = None if self.kept is None else StepNumber(self.kept)
-        return Position(holds=self.holds, arrived=self.arrived, established=self.established, kept=kept)
+        return Position(
+            holds=self.holds,
+            arrived=self.arrived,
+            established=self.established,
+            kept=kept,
+            tail=self.tail,
+            in_tail=self.in_tail,
+        )
 
     def _saved(self, world: Surroundings) -> tuple[StepNumber, ...]:
         self._finish_saving(world)

@@ -21,6 +21,7 @@ class MishapKind(enum.Enum):
     COORDINATOR = "coordinator killed"
     COORDINATOR_AFTER_RECORD = "coordinator killed after recording"  # the next time that it records something
     COORDINATOR_ACTING = "coordinator killed while acting"  # the next time that it has several things to do
+    COORDINATOR_ISOLATED = "coordinator cut off from all hosts"  # they go on together, and nobody hears them
     COORDINATOR_PAUSED = "coordinator paused"  # it wakes up and does not know what it missed
 
 

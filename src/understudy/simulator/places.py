@@ -26,6 +26,7 @@ class Place(enum.Enum):
     APPLYING = "applying"
     ESTABLISHING = "establishing"  # the barrier after the first step
     BETWEEN = "between steps"
+    EVALUATING = "evaluating"  # a collective between two steps
     UNWOUND = "unwound"  # left its generation, waits for the verdict
     APPLYING_VERDICT = "applying by verdict"
     REGROUPING = "regrouping"
@@ -37,7 +38,7 @@ class Place(enum.Enum):
     ENDED = "ended"
 
 
-MEETING_PLACES = frozenset({Place.COLLECTIVE, Place.FENCE, Place.ESTABLISHING, Place.REGROUPING})
+MEETING_PLACES = frozenset({Place.COLLECTIVE, Place.FENCE, Place.ESTABLISHING, Place.REGROUPING, Place.EVALUATING})
 INTERRUPTIBLE = MEETING_PLACES | {
     Place.AWAITING,
     Place.RECEIVING,
@@ -72,4 +73,5 @@ class Surroundings(Protocol):
     def keeps(self, member: "SimulatedMember") -> tuple[tuple[Rank, StepNumber], ...]: ...
     def copy_of(self, owner: "SimulatedMember", keeper: "SimulatedMember") -> State: ...
     def reaches_keeper(self, member: "SimulatedMember") -> bool: ...
+    def checkpoints(self) -> tuple[int, ...]: ...
     def forget_after(self, member: "SimulatedMember", step: int) -> None: ...

@@ -1,19 +1,33 @@
-"""A commit rule with a bug, to show that the simulation and the explorer would find one.
+"""Rules with a bug, to show that the simulation and the explorer would find one.
 
-Knows how to put another rule in the place of the real one for a while. Nothing else uses it.
+The first is in the commit rule. Every other one takes a mending of the protocol out again, and names the game that must
+notice it (`PLANTED`). Knows how to put another rule in the place of the real one for a while. Nothing else uses it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
 
 from understudy.foundation.ids import Rank
-from understudy.protocol import planning
+from understudy.protocol import job, liveness, losses, planning, recovery, watchdog
+from understudy.protocol.blame import Blame
+from understudy.protocol.commands import Command
 from understudy.protocol.commit import Verdict
+from understudy.protocol.hosts import Hosts
+from understudy.protocol.liveness import Condition
 from understudy.protocol.positions import Position
+from understudy.simulator import ordinary_scenarios as ordinary
+from understudy.simulator.active_scenarios import play_with_flips
 from understudy.simulator.explorer import explore
 from understudy.simulator.invariants import Violation
-from understudy.simulator.scenarios import play
+from understudy.simulator.member import SimulatedMember
+from understudy.simulator.places import Place
+from understudy.simulator.scenarios import Report, play
 from understudy.simulator.script import Script
+from understudy.simulator.simulation import Simulation
+
+Game = Callable[[int], Report]
 
 
 def retry_although_applied(positions: Mapping[Rank, Position]) -> Verdict | None:
@@ -24,33 +38,129 @@ def retry_although_applied(positions: Mapping[Rank, Position]) -> Verdict | None
     return Verdict(step=min(held), committed=None, reason="planted: everybody goes back to the oldest state")
 
 
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """`where`: a module or class; `name`: what of it is replaced by `wrong`. `game`: what must find it."""
+
+    what: str
+    where: Any
+    name: str
+    wrong: Any
+    game: Game
+    seeds: int = 400
+
+
 @contextmanager
-def planted_bug() -> Iterator[None]:
-    """While this lasts, every machine judges by the wrong rule."""
-    rules = vars(planning)
-    right = rules["judge"]
-    rules["judge"] = retry_although_applied
+def planted(bug: Planted) -> Iterator[None]:
+    """While this lasts, every machine goes by the wrong rule."""
+    right = getattr(bug.where, bug.name)
+    setattr(bug.where, bug.name, bug.wrong)
     try:
         yield
     finally:
-        rules["judge"] = right
+        setattr(bug.where, bug.name, right)
 
 
-def found_by_simulation(seeds: Iterable[int] = range(2000)) -> Violation | None:
+def found(bug: Planted, seeds: Iterable[int] | None = None) -> Violation | None:
     """The first violation that seeded runs find under the wrong rule."""
-    with planted_bug():
-        for seed in seeds:
+    with planted(bug):
+        for seed in seeds if seeds is not None else range(bug.seeds):
             try:
-                play(seed)
+                bug.game(seed)
             except Violation as violation:
                 return violation
     return None
 
 
+# -- the commit rule --------------------------------------------------------------------------------------------------
+
+COMMIT_RULE = Planted("a step that was applied is retried", planning, "judge", retry_although_applied, play, 2000)
+
+
 def found_by_explorer(fenced: bool) -> Violation | None:
-    with planted_bug():
+    with planted(COMMIT_RULE):
         try:
             explore(Script(world_size=3, steps=2, fenced=fenced), faults=1)
         except Violation as violation:
             return violation
     return None
+
+
+# -- one for each mending ---------------------------------------------------------------------------------------------
+
+_is_gone, _on_lost, _resume, _init = liveness.is_gone, losses.on_lost, SimulatedMember._resume, Simulation.__init__
+
+
+def _silence_is_enough(policy: Any, sighting: Any) -> bool:
+    if sighting is None:
+        return False
+    return _is_gone(policy, replace(sighting, condition=Condition.STOPPED)) and sighting.seconds >= policy.stall_floor
+
+
+def _still_counted_as_dying(machine: Any, at: float, member: Any, cause: Any) -> list[Command]:
+    commands = _on_lost(machine, at, member, cause)
+    if member.rank is None:
+        machine.recovery.killed.add(member.id)
+    return commands
+
+
+def _finished_once_finished_for_ever(member: SimulatedMember, world: Any) -> None:
+    at_the_end = member.attempt == member.script.steps - 1 and (member.holds or 0) < member.script.steps
+    _resume(member, world)
+    if at_the_end:
+        member.state = tuple(range(member.script.steps - 1))
+        member.enter(Place.FINISHED)
+        member._ask_for_release(world)
+
+
+def _gives_up_after_a_minute(simulation: Simulation, *args: Any, **kwargs: Any) -> None:
+    _init(simulation, *args, **kwargs)
+    simulation.gives_up_after = 60.0
+
+
+def _always(_self: Any, _since: float) -> bool:
+    return True
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+PLANTED = (
+    Planted("A1: silence alone ends a rank", liveness, "is_gone", _silence_is_enough, ordinary.play_slow),
+    Planted("A1: the last holder of a state is ended", watchdog, "_why_needed", _nothing, ordinary.play_slow),
+    Planted(
+        "A2: who was at its last step does not run it again",
+        SimulatedMember,
+        "_resume",
+        _finished_once_finished_for_ever,
+        play_with_flips,
+    ),
+    Planted(
+        "A3: a spare that was ended is waited for",
+        job,
+        "on_lost",
+        _still_counted_as_dying,
+        ordinary.play_sleeping_spare,
+    ),
+    Planted(
+        "A6: survivors end themselves while no coordinator is there",
+        Simulation,
+        "__init__",
+        _gives_up_after_a_minute,
+        ordinary.play_without_coordinator,
+    ),
+    Planted(
+        "A10: a coordinator never suspects itself",
+        Hosts,
+        "_somebody_spoke_after",
+        _always,
+        ordinary.play_slow_on_hosts,
+    ),
+    Planted("A11: no failure is ever forgotten", Blame, "resumed", _nothing, ordinary.play_transient_errors),
+    Planted("A23: a transfer has a fixed deadline", watchdog, "_goes_on", _nothing, ordinary.play_slow_transfer, 40),
+    Planted(
+        "U2: who joins does not take part in an evaluation", recovery, "tail_of", _nothing, ordinary.play_in_evaluations
+    ),
+    Planted("a world that stands still goes on for ever", job, "no_progress", _nothing, ordinary.play_livelock, 40),
+)

@@ -19,6 +19,7 @@ KINDS: dict[str, str] = {
     "--spares 0": "no spares allowed",
     "died before they were warm": "host not healthy",
     "to compute it again did not help": "twins differ",
+    "without a new fault, and stands still again": "no progress",
     "while the scripts came to their end": "lost after release",
     "is under suspicion": "no usable host",
     "no host is there": "no usable host",
@@ -50,6 +51,8 @@ def why_stop_is_wrong(stop: StopJob, world: "World") -> str | None:
         return f"every shard is held by a living member, but the job stopped: {stop.reason}"
     if kind == "no state left" and any(map(_holds_state, world.members.values())):
         return f"a living member holds state, but the job stopped: {stop.reason}"
+    if kind == "no progress" and not getattr(world, "livelocked", False):
+        return f"the world could make progress, but stopped: {stop.reason}"
     if kind == "no spares allowed" and world.machine.policy.spares:
         return f"spares were allowed, but the job stopped: {stop.reason}"
     return None

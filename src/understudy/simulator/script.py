@@ -23,6 +23,10 @@ class Script:
     crossed: bool = False
     compare_every: int = 0  # steps between two comparisons of twins; 0: never
     save_every: int = 0  # steps between two copies in peer memory; 0: never
+    transfer_seconds: float = 0.0  # a transfer takes at least so long
+    checkpoint_every: int = 0  # steps between two durable checkpoints; 0: none
+    tail_every: int = 0  # steps between two evaluations that communicate; 0: none
+    tail_length: int = 0  # collectives of one
     replaceable: bool = False  # the world can go on without a replica
     only_loss: bool = False  # bad state shows in the loss, and not in the parameters
 
@@ -36,6 +40,10 @@ class Script:
             return ()
         first = rank - rank % self.shards
         return tuple(Rank(number) for number in range(first, first + self.shards))
+
+    def has_tail(self, state: State) -> bool:
+        """Do ranks communicate after the last step in this state?"""
+        return self.tail_every > 0 and len(state) % self.tail_every == 0
 
     @property
     def has_twins(self) -> bool:

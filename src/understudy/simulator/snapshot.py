@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from understudy.foundation.ids import MemberId
 from understudy.protocol import events as ev
-from understudy.protocol.commands import AbandonGeneration, AskStep, AssignRank, Command, ReleaseMembers, ResumeAt
+from understudy.protocol.commands import (
+    AbandonGeneration,
+    AskCheckpoints,
+    AskStep,
+    AssignRank,
+    Command,
+    ReleaseMembers,
+    ResumeAt,
+)
 from understudy.protocol.job import JobMachine
 from understudy.simulator.member import SimulatedMember
 
@@ -94,6 +102,7 @@ def _machine(machine: JobMachine) -> Snapshot:
         None if plan is None else (plan.generation, plan.step, plan.donors, plan.rung, plan.distrust),
         (recovery.probation, recovery.step_down),
         frozenset(recovery.killed),
+        (frozenset(recovery.durable.items()), frozenset(recovery.asked_for_checkpoints)),
         tuple(
             (member.id, member.standing.value, member.rank, member.connected, member.assigned_in, member.leaving)
             for member in roster.members.values()
@@ -132,6 +141,7 @@ def _member(member: SimulatedMember) -> Snapshot:
         member.meeting,
         member.boundary,
         (member.leaves, member.saves, member.poisoned),
+        (member.tail, member.in_tail, member.resumes_in_tail),
         (member.corrupt, member.copies, member.kept, member.saving, member.spoilt, member.watches_until),
     )
 
@@ -155,6 +165,8 @@ def _command(command: Command) -> Snapshot:
             return ("abandon", command.generation, command.boundary)
         case AskStep():
             return ("ask", command.generation)
+        case AskCheckpoints():
+            return ("ask for checkpoints", command.generation)
         case ResumeAt():
             return ("resume", command.generation, command.step, command.donors, command.leavers, command.rung)
         case ReleaseMembers():

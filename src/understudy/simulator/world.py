@@ -12,6 +12,7 @@ from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import (
     AbandonGeneration,
+    AskCheckpoints,
     AskStep,
     AssignRank,
     Command,
@@ -21,6 +22,7 @@ from understudy.protocol.commands import (
     ResumeAt,
     StartMember,
     StopJob,
+    WatchClosely,
 )
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
@@ -67,6 +69,10 @@ class World(ABC):
     def on_gone(self, member: SimulatedMember, cause: Cause) -> None:
         """The process has ended; its loss will be noticed."""
 
+    def on_watch_closely(self) -> None:
+        """Agents are to tell what they see. Where nothing takes time there is nothing to see."""
+        return
+
     def own(self, member: MemberId) -> SimulatedMember:
         """The member, to be changed."""
         return self.members[member]
@@ -104,8 +110,10 @@ class World(ABC):
             case ResumeAt():
                 self.absent_in[command.generation] = sum(1 << rank for rank in command.absent)
                 self._tell((*command.members, *command.leavers), command)
-            case AbandonGeneration() | AskStep() | KeepAgreed() | ReleaseMembers():
+            case AbandonGeneration() | AskStep() | AskCheckpoints() | KeepAgreed() | ReleaseMembers():
                 self._tell(command.members, command)
+            case WatchClosely():
+                self.on_watch_closely()
             case KillMember():
                 self.kill_for(self.own(command.member), command)
             case StopJob():
@@ -179,6 +187,14 @@ class World(ABC):
     def on_exit(self, member: SimulatedMember) -> None:
         self.invariants.on_exit(member)
         self.on_gone(member, Cause(kind=CauseKind.EXIT, detail="the script ended", exit_code=0))
+
+    # -- durable checkpoints -----------------------------------------------------------------------------------------
+
+    def checkpoints(self) -> tuple[int, ...]:
+        """Every so many steps that all ranks have committed."""
+        every, ranks = self.script.checkpoint_every, range(self.script.world_size)
+        whole = min((self.invariants.ever_committed.get(Rank(rank), 0) for rank in ranks), default=0)
+        return tuple(range(every, whole + 1, every)) if every else ()
 
     # -- peer memory --------------------------------------------------------------------------------------------------
 

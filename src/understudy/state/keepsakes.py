@@ -24,12 +24,17 @@ class Keepsakes:
         self._paths = [Path(folder) / f"keepsake-{world}-{rank}-{parity}" for parity in (0, 1)]
         self._files: list[int] = []
 
-    def keep(self, step: int, content: bytes) -> None:
-        """One system call; it is in the kernel's memory when this returns."""
-        if not self._files:
-            self._files = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600) for path in self._paths]
+    def keep(self, step: int, content: bytes) -> str | None:
+        """One system call; it is in the kernel's memory when this returns. What went wrong, or None: a rank trains on
+        without, and only a replacement would miss it."""
         header = _HEADER.pack(step, len(content), xxhash.xxh3_128_digest(content))
-        os.pwrite(self._files[step % 2], header + content, 0)
+        try:
+            if not self._files:
+                self._files = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600) for path in self._paths]
+            written = os.pwrite(self._files[step % 2], header + content, 0)
+        except OSError as error:
+            return error.strerror or str(error)
+        return None if written == len(header) + len(content) else "no shared memory is left"
 
     def find(self, step: int) -> bytes | None:
         """What the rank had at the beginning of `step`; None when nobody kept it."""

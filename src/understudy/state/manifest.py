@@ -5,7 +5,7 @@ two ranks whose inventories describe the same shards are twins.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -218,10 +218,16 @@ class Protected:
         described += ["script's own save and load"] if self.save is not None else []
         return digest_text("\n".join(described).encode())[:16]
 
-    def digest_parameters(self) -> str:
+    def digest_parameters(self, rank_local: Collection[str] = ()) -> str:
+        """Of parameters and buffers. `rank_local`: paths of buffers that replicas do not share, which are left out."""
         if self.save is not None:
             return digest_tensors([(_FILE, self.saved_bytes(self.save))])
-        return digest_tensors(self.parameters())
+        return digest_tensors((path, tensor) for path, tensor in self.parameters() if path not in rank_local)
+
+    def digest_buffers(self, rank_local: Collection[str]) -> str | None:
+        """Of those buffers alone; None when this rank has none of them."""
+        own = [(path, tensor) for path, tensor in self.parameters() if path in rank_local] if rank_local else []
+        return digest_tensors(own) if own else None
 
     def digest_optimizer(self) -> str:
         inventory = self.inventory() if self.objects else None

@@ -232,7 +232,11 @@ class Snapshots:
     def begin(self, protected: Protected, holds: int, then: Callable[[Slot], None] = lambda _: None) -> None:
         """Copy the present state in a thread. It must not change before `finish`, but for its buffers. `then`: what is
         done with the slot afterwards, in the same thread."""
-        inventory = protected.inventory()
+        try:
+            inventory = protected.inventory()
+        except (OSError, RuntimeError) as error:  # of a script's own save function, which writes to a disk
+            self._trouble = f"{type(error).__name__}: {error}"
+            return
         changing = protected.changed_before_fence(inventory)
         tensors = {path: tensor.clone() if path in changing else tensor for path, tensor in inventory.tensors.items()}
         whole = Inventory(tensors, inventory.plain)
@@ -290,10 +294,9 @@ class Snapshots:
 
     def finish(self) -> str | None:
         """Wait until the copy that was begun is whole. Returns what went wrong with it."""
-        if self._writing is None:
-            return None
-        self._writing.join()
-        self._writing = None
+        if self._writing is not None:
+            self._writing.join()
+            self._writing = None
         trouble, self._trouble = self._trouble, None
         return trouble
 

@@ -88,9 +88,11 @@ class Taking:
         wanted: Collection[int] | None = None,
         host: str = "",
         read_memory: bool = True,
+        moved: Callable[[], None] = lambda: None,
     ) -> None:
+        """`moved` is called whenever something has arrived."""
         self._mail, self._protected, self._donors = mail, protected, donors
-        self._wanted, self._host, self._read_memory = wanted, host, read_memory
+        self._wanted, self._host, self._read_memory, self._moved = wanted, host, read_memory, moved
         self._own = protected.inventory().tensors
         self._tensors: dict[str, torch.Tensor] = {}
         self._flat = FlatViews(self._tensors)
@@ -193,6 +195,7 @@ class Taking:
             for arrival, buffer in filter(None, one_turn):
                 arrival.digest = digest_one(buffer)
                 self._unpack(arrival.parcel, buffer)
+                self._moved()
 
     def _read(self, arrivals: list[_Arrival]) -> None:
         """Chunks out of the giver's memory, on all cores: the others wait for us. Small tensors still come together."""
@@ -208,6 +211,7 @@ class Taking:
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             for arrival, digest in zip(chunks, threads.map(read, chunks), strict=True):
                 arrival.digest = digest
+                self._moved()
 
     def _buffer_of(self, arrival: _Arrival) -> torch.Tensor:
         """Where a parcel lands: in its own storage if it is part of one tensor."""

@@ -62,14 +62,25 @@ class BequestFile:
 
     def __init__(self, folder: str, founded_in: int, rank: int) -> None:
         self._path = Path(folder) / f"bequest-{founded_in}-{rank}"
+        self._own: Bequest | None = None
+        self.trouble: str | None = None  # why it could not be written
 
     def write(self, bequest: Bequest) -> None:
+        """Never raises: without the file only its short form is left, which goes to the coordinator."""
+        self._own = bequest
         unfinished = self._path.with_suffix(f".{os.getpid()}")
-        unfinished.write_bytes(bequest.encode())
-        unfinished.replace(self._path)
+        try:
+            unfinished.write_bytes(bequest.encode())
+            unfinished.replace(self._path)
+        except OSError as error:
+            self.trouble = error.strerror or str(error)
+            unfinished.unlink(missing_ok=True)
 
     def read(self) -> Bequest:
-        """Empty when the rank never was on this host, or was lost before its world was established."""
+        """What was written here; else what the former holder of the rank left. Empty when the rank never was on this
+        host, or was lost before its world was established."""
+        if self._own is not None:
+            return self._own
         try:
             return Bequest.decode(self._path.read_bytes())
         except FileNotFoundError:

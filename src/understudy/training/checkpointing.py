@@ -1,7 +1,8 @@
 """When a rank's state goes to disk, and how it comes back: in a recovery that has nothing better, or in another run.
 
-Saving happens beside the training (`state.durable`); that a save failed is said, and nothing else. Where the job begins
-is one rank's choice, which the others read from the store: what is whole must look the same to all.
+Saving happens beside the training (`state.durable`); that a save failed is said, and nothing else. In a recovery nobody
+looks at the disk before it is asked to, which is when nothing better is left; then a slow disk is waited for. Where the
+job begins is one rank's choice, which the others read from the store: what is whole must look the same to all.
 """
 
 from pathlib import Path
@@ -27,6 +28,7 @@ class Checkpointing:
         self._folder, self._every, self._run = folder, every, run
         self._saver: DurableSaver | None = None
         self._damaged: set[int] = set()
+        self._trouble: str | None = None  # of the last look
 
     # -- saving -------------------------------------------------------------------------------------------------------
 
@@ -46,6 +48,9 @@ class Checkpointing:
         self._saver.begin(member.protected, member.holds, attempt=attempt, keepsake=member.own_state.pack())
 
     def _tell_outcomes(self, member: "Member") -> None:
+        if self._trouble is not None:
+            member.note(f"{self._folder} could not be looked at in a recovery: {self._trouble}")
+            self._trouble = None
         while self._saver is not None and (outcome := self._saver.poll()) is not None:
             match outcome:
                 case Saved(remarks=remarks):
@@ -70,10 +75,15 @@ class Checkpointing:
     # -- loading ------------------------------------------------------------------------------------------------------
 
     def steps(self) -> tuple[int, ...]:
-        """States that can be loaded, as far as a quick look tells."""
+        """States that can be loaded, as far as a quick look tells. It takes as long as the disk takes."""
         if self._folder is None:
             return ()
-        return tuple(sorted(step for step, _ in whole_checkpoints(self._folder) if step not in self._damaged))
+        try:
+            whole = {step for step, _ in whole_checkpoints(self._folder)}
+        except OSError as error:
+            self._trouble = error.strerror or str(error)
+            return ()
+        return tuple(sorted(whole - self._damaged))
 
     def load(self, member: "Member", step: int) -> None:
         """In the place of whatever this member holds. CheckpointError when it turns out to be damaged."""

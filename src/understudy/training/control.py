@@ -17,7 +17,7 @@ import msgspec
 
 from understudy.errors import WireError
 from understudy.foundation.ids import Generation
-from understudy.training.stacks import all_stacks
+from understudy.training.stacks import activity, all_stacks
 from understudy.wire import framing, handover, messages
 
 _INTERRUPT_EVERY = 0.003
@@ -48,6 +48,7 @@ class ControlLine:
         self.released = False
         self.wanted_memory = 0  # bytes that an idle spare is asked to keep ready
         self.in_gradient_wait: Callable[[], bool] = lambda: False
+        self._checkpoints_wanted = Generation(0)  # the generation in which somebody asked for them
         self.send(messages.Hello(member=member, token=token, pid=os.getpid()))
         threading.Thread(target=self._listen, name="understudy-control", daemon=True).start()
 
@@ -110,17 +111,29 @@ class ControlLine:
             self._changed.wait_for(lambda: self.assignment is not None or self.wanted_memory > memory)
             return self.assignment
 
-    def await_abandonment(self, beyond: Generation, timeout: float) -> bool:
+    def await_abandonment(self, beyond: Generation) -> None:
+        """Without an end: the coordinator may be away for long, and this process ends with its agent."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.abandoned > beyond, timeout)
+            self._changed.wait_for(lambda: self.abandoned > beyond)
 
-    def await_plan(self, generation: Generation) -> messages.Resume | None:
-        """The plan for `generation`, or None when a newer generation was opened meanwhile."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self.abandoned > generation or (self.plan is not None and self.plan.generation == generation)
-            )
-            return None if self.abandoned > generation else self.plan
+    def await_plan(
+        self, generation: Generation, checkpoints: Callable[[], tuple[int, ...]] = tuple
+    ) -> messages.Resume | None:
+        """The plan for `generation`, or None when a newer generation was opened meanwhile. `checkpoints`: which durable
+        ones there are; looked for in this thread, because it may take long, and only if somebody asks."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self.abandoned > generation or self._has_word_on(generation))
+                if self.abandoned > generation:
+                    return None
+                if self.plan is not None and self.plan.generation == generation:
+                    return self.plan
+                self._checkpoints_wanted = Generation(0)
+            self.send(messages.CheckpointList(generation=generation, steps=checkpoints()))
+
+    def _has_word_on(self, generation: Generation) -> bool:
+        planned = self.plan is not None and self.plan.generation == generation
+        return planned or self._checkpoints_wanted == generation
 
     def await_release(self, generation: Generation, timeout: float) -> bool:
         """True when released; False when abandoned or when it is time to ask again."""
@@ -167,6 +180,9 @@ class ControlLine:
                     answer = self._repeat(messages.Prepared, message.generation) if repeated else None
                 case messages.WhichStep():
                     answer = messages.AtStep(generation=message.generation, step=self._begun)
+                case messages.WhichCheckpoints(generation=generation):
+                    answer = self._repeat(messages.CheckpointList, generation)
+                    self._checkpoints_wanted = Generation(0 if answer is not None else generation)
                 case messages.Abandon(boundary=int(boundary)) if self._is_later(message, boundary):
                     self.boundary = message
                 case messages.Abandon() if message.generation > self.abandoned:
@@ -183,6 +199,8 @@ class ControlLine:
                     self.released = True
                 case messages.KeepWarm():
                     self.wanted_memory = message.memory
+                case messages.AskActivity():
+                    answer = activity(message.number, self._begun, self.abandoned, self.in_gradient_wait())
                 case messages.AskStacks():
                     answer = all_stacks(message.number, self.in_gradient_wait())
             self._changed.notify_all()

@@ -1,7 +1,7 @@
 """Data whose position is a function of the step, so that a retried step sees the same batch and a joiner needs nothing.
 
 `Batches` deals the samples of a dataset in a seeded order per epoch; each step takes the next `world x batch_size`
-of them and each rank its own slice. A DataLoader over a map-style dataset is read the same way.
+of them and each rank its own slice. The script's own loaders are in `step_loader` and `loader`.
 """
 
 from array import array
@@ -9,11 +9,14 @@ from collections.abc import Callable, Sequence, Sized
 from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
+from torch.utils.data import DataLoader, default_collate
 
 from understudy.errors import ProtectError
 from understudy.state.digests import digest_text
+from understudy.state.encoding import pack
 from understudy.training.loader import LoaderData, PositionedLoader
+from understudy.training.sampler_order import Say
+from understudy.training.step_loader import StepLoader
 
 
 @runtime_checkable
@@ -58,9 +61,13 @@ class Batches:
         return self._last[1]
 
     def batch(self, step: int, rank: int, world_size: int) -> Any:
-        return self.batch_of(self.sample_ids(step, rank, world_size))
+        return self._make(self.sample_ids(step, rank, world_size))
 
-    def batch_of(self, ids: Sequence[int]) -> Any:
+    def part(self, step: int, rank: int, world_size: int, some: range) -> Any:
+        """A batch of some of the samples of a rank, by their places in its batch."""
+        return self._make(self.sample_ids(step, rank, world_size)[some.start : some.stop])
+
+    def _make(self, ids: Sequence[int]) -> Any:
         return self._collate([self._dataset[i] for i in ids])
 
     def _epoch_order(self, epoch: int, size: int) -> torch.Tensor:
@@ -89,48 +96,29 @@ class FunctionData:
 def digest_of_samples(data: StepData, step: int, share: int, shares: int) -> str | None:
     """Stands for the samples of a batch in the ledger. None: nobody knows them."""
     ids = data.sample_ids(step, share, shares)
-    return digest_text(array("q", ids).tobytes())[:16] if ids else None
+    if not ids:
+        return None
+    try:
+        return digest_text(array("q", ids).tobytes())[:16]
+    except TypeError:  # a sampler may yield whatever its dataset takes
+        try:
+            return digest_text(pack(list(ids), "the samples"))[:16]
+        except ProtectError:
+            return None
 
 
-def as_step_data(data: Any, seed: int) -> StepData:
+def as_step_data(data: Any, seed: int, say: Say = lambda _: None) -> StepData:
     """Accepts `Batches`, a DataLoader over a map-style dataset, a loader that knows its position (torchdata's
-    StatefulDataLoader), a function of the step, or an own `StepData`."""
+    StatefulDataLoader), a function of the step, or an own `StepData`. `say` is told what is not kept of a loader."""
     if isinstance(data, StepData):
         return data
     if isinstance(data, PositionedLoader):
         return LoaderData(data, seed)
     if isinstance(data, DataLoader):
-        return _from_loader(data, seed)
+        return StepLoader(data, seed, say)
     if callable(data):
         return FunctionData(data)
     raise ProtectError(
         f"data is a {type(data).__name__}; give understudy.Batches, a DataLoader over a map-style dataset, or a "
         "function (step, rank, world_size) -> batch"
     )
-
-
-def _from_loader(loader: "DataLoader[Any]", seed: int) -> Batches:
-    if isinstance(loader.dataset, IterableDataset):
-        raise ProtectError(
-            "data is a DataLoader over an IterableDataset, whose position cannot be computed from the step; "
-            "give a map-style dataset or a function (step, rank, world_size) -> batch"
-        )
-    if loader.batch_size is None:
-        raise ProtectError("data is a DataLoader with a batch_sampler; give it a batch_size, or use understudy.Batches")
-    shuffled = isinstance(loader.sampler, RandomSampler)
-    plain = shuffled or isinstance(loader.sampler, SequentialSampler | torch.utils.data.DistributedSampler)
-    if not plain:
-        raise ProtectError(
-            f"data is a DataLoader with a {type(loader.sampler).__name__}; its order cannot be computed from the step. "
-            "Use understudy.Batches, or a function (step, rank, world_size) -> batch"
-        )
-    if isinstance(loader.sampler, RandomSampler) and (
-        loader.sampler.replacement or loader.sampler.num_samples != len(cast(Sized, loader.dataset))
-    ):
-        raise ProtectError(
-            "data is a DataLoader with a RandomSampler that has replacement or num_samples, which would not be kept; "
-            "use a function (step, rank, world_size) -> batch"
-        )
-    if isinstance(loader.sampler, torch.utils.data.DistributedSampler):
-        shuffled, seed = loader.sampler.shuffle, loader.sampler.seed
-    return Batches(loader.dataset, batch_size=loader.batch_size, seed=seed, shuffle=shuffled, collate=loader.collate_fn)

@@ -13,6 +13,7 @@ from understudy.training.data import StepData
 from understudy.training.habits import Habits
 from understudy.training.loader import LoaderData
 from understudy.training.parts import Parts
+from understudy.training.step_loader import StepLoader
 
 Mesh = tuple[tuple[int, ...], ...]
 """For every replica the ranks that hold its shards, in their order. Empty: every rank holds everything, as under DDP.
@@ -44,6 +45,8 @@ class Degrading:
             return "the script does not give its data to job.protect(data=...)"
         if isinstance(self._data, LoaderData):
             return "the data is a loader that keeps its position: the batches of other ranks cannot be read from it"
+        if isinstance(self._data, StepLoader) and (why := self._data.objection(self.share[1])) is not None:
+            return why
         if self._tracked:
             return 'with rng="tracked" nobody knows the random streams of an absent rank'
         return self._engines.objection_to_parts() or self._habits.objection()

@@ -4,8 +4,7 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from understudy.detection.progress import Place
 from understudy.groups.stillness import Stillness
@@ -17,10 +16,14 @@ if TYPE_CHECKING:
 _REST_LIMIT = 1.0  # seconds
 
 
-def finish(member: "Member") -> None:
-    """All steps are done here."""
-    _await_release(member, when_abandoned=member.recover)
+def finish(member: "Member") -> bool:
+    """All steps are done here: ask to be released. False: the world has recovered meanwhile, which may have taken this
+    rank back to an earlier step, so that what comes next has to be decided anew."""
+    if not _await_release(member):
+        member.recover()
+        return False
     atexit.register(come_to_rest)
+    return True
 
 
 def come_to_rest() -> None:
@@ -34,8 +37,7 @@ def come_to_rest() -> None:
 
 def finish_early(member: "Member") -> None:
     """At the end of a process that left the loop before the last step. It cannot take part in a step any more."""
-
-    def end_process() -> NoReturn:
+    if not _await_release(member):
         print(
             f"understudy: rank {member.world.rank} left its loop over job.steps() before the last step, and the others "
             "still need it; its process ends",
@@ -43,18 +45,16 @@ def finish_early(member: "Member") -> None:
             flush=True,
         )
         os._exit(1)
-
-    _await_release(member, when_abandoned=end_process)
     come_to_rest()
 
 
-def _await_release(member: "Member", when_abandoned: Callable[[], None]) -> None:
+def _await_release(member: "Member") -> bool:
+    """False: the generation was abandoned before that."""
     member.saving.finish()
     while not member.control.released and not member.failed:
         member.control.no_more_steps()
         if member.abandoned:
-            when_abandoned()
-            member.saving.finish()
+            return False
         member.show(Place.FINISHED)
         member.control.send(messages.Finished(generation=member.generation))
         member.control.await_release(member.generation, timeout=1.0)
@@ -62,3 +62,4 @@ def _await_release(member: "Member", when_abandoned: Callable[[], None]) -> None
         member.show(Place.RELEASED)
     member.saving.neighbour.end()
     member.checkpoints.finish(member)  # nobody needs us any more
+    return True

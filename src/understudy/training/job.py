@@ -28,12 +28,14 @@ from understudy.groups.engines import Engines, engines_in_memory
 from understudy.groups.fence import Fences
 from understudy.groups.store import InterruptibleStore
 from understudy.groups.world import World
+from understudy.ledger.spool import SpoolWriter
+from understudy.protocol.loop import Next, what_next
 from understudy.protocol.sharing_out import Reduction
 from understudy.state.buffers import ChangingBuffers
 from understudy.state.keepsakes import Keepsakes
 from understudy.state.manifest import Protected, SaveFunction, Stateful
 from understudy.state.snapshots import Snapshots
-from understudy.training import memory, nursery
+from understudy.training import memory, nursery, supported
 from understudy.training.audit import unprotected_state
 from understudy.training.bequest import BequestFile
 from understudy.training.checkpointing import Checkpointing
@@ -49,6 +51,7 @@ from understudy.training.part_steps import next_part
 from understudy.training.randomness import derived_seed, seed_all
 from understudy.training.record import StepLedger
 from understudy.training.saving import Saving
+from understudy.training.step_loader import StepLoader
 from understudy.training.steps import ProtectedStep, RehearsalStep, Step
 from understudy.training.warmth import warm_up
 from understudy.wire import messages
@@ -127,9 +130,11 @@ class Job:
                 raise ProtectError(f'reduction is {reduction!r}: it can be "mean" or "sum"')
             self._reduction = reduction
         if data is not None:
-            self._data = as_step_data(data, self.seed)
-            if self._member is not None and isinstance(self._data, LoaderData):
-                self._member.own_state.loader = self._data
+            self._data = as_step_data(data, self.seed, self._say)
+            if isinstance(self._data, LoaderData):
+                self._data.protected = self._member is not None
+                if self._member is not None:
+                    self._member.own_state.loader = self._data
 
     def _register(self, name: str, thing: Any) -> None:
         if isinstance(thing, nn.Module):
@@ -180,6 +185,8 @@ class Job:
         if self._looped:
             raise UsageError("job.steps() can be looped over once; give it the total number of steps")
         self._looped = True
+        if isinstance(self._data, StepLoader):
+            self._data.begin(total, self._share)
         if self._member is None:
             return self._plain_steps(total)
         self._warn_about_unprotected(self._member, sys._getframe(1))
@@ -188,10 +195,13 @@ class Job:
         return self._protected_steps(self._member, total)
 
     def _plain_steps(self, total: int) -> Iterator[Step]:
-        for number in range(total):
-            self._current = Step(number, 0, self._prepare, self._fetch)
-            yield self._current
-            self._check_entered(self._current)
+        try:
+            for number in range(total):
+                self._current = Step(number, 0, self._prepare, self._fetch)
+                yield self._current
+                self._check_entered(self._current)
+        finally:
+            self._end_loader()
 
     def _protected_steps(self, member: Member, total: int) -> Iterator[Step]:
         modules = engines_in_memory() if self._protected.saves_alone else list(self._protected.modules.values())
@@ -207,10 +217,15 @@ class Job:
             member.in_steps = True
         attempt = 0
         try:
-            while member.holds is None or member.holds < total:
-                if member.abandoned:
-                    member.recover()
-                    continue
+            while True:
+                match what_next(member.holds, total, abandoned=member.abandoned):
+                    case Next.RECOVER:
+                        member.recover()
+                        continue
+                    case Next.FINISH if finish(member):
+                        return
+                    case Next.FINISH:
+                        continue
                 number = member.holds or 0
                 if not member.control.begin_step(number):
                     continue  # a boundary: the generation is abandoned here
@@ -232,7 +247,7 @@ class Job:
             raise
         finally:
             self._current = None
-        finish(member)
+            self._end_loader()
 
     def _rehearse(self, member: Member) -> Iterator[Step]:
         """Run the body without peers until its engines have settled, then take part."""
@@ -242,7 +257,7 @@ class Job:
         member.engines.prepare_sandbox(member.world)
         settled = False
         while not settled:
-            self._current = step = RehearsalStep(member, self._prepare, self._fetch)
+            self._current = step = RehearsalStep(member, self._prepare, self._fetch_for_rehearsal)
             yield step  # on as many threads as the script uses: more of them than free cores would wait for each other
             self._check_entered(step)
             settled = step.settled
@@ -274,6 +289,24 @@ class Job:
             raise UsageError("step.batch() needs data: give it to job.protect(data=...)")
         return self._data.batch(number, *self._share)
 
+    def _fetch_for_rehearsal(self, number: int) -> Any:
+        if isinstance(self._data, StepLoader):
+            return self._data.rehearse(number, *self._share)
+        return self._fetch(number)
+
+    def _end_loader(self) -> None:
+        if isinstance(self._data, StepLoader):
+            self._data.close()
+
+    def _say(self, text: str) -> None:
+        """To the user, once for all ranks."""
+        if self.rank != 0:
+            return
+        if self._member is None:
+            print(f"understudy: {text}", file=sys.stderr, flush=True)
+        elif not self._member.joiner:
+            self._member.note(text)
+
     @staticmethod
     def _check_entered(step: Step) -> None:
         if not step.entered:
@@ -285,7 +318,7 @@ class Job:
         if forgotten and self.rank == 0:
             member.note(
                 f"these objects have state that a replacement would not get: {', '.join(forgotten)}. "
-                "Give them to job.protect(), for example job.protect(scheduler=scheduler)"
+                f"Give them to job.protect(), for example job.protect({forgotten[0]}={forgotten[0]})"
             )
 
     def on_phase(self, listener: Callable[[str, int], None]) -> None:
@@ -315,6 +348,7 @@ def join(
     nursery.start_again_if_unlike_the_others()
     if dist.is_initialized():
         raise UsageError("torch.distributed is initialised already; let understudy.join() do it, as the first thing")
+    supported.check(backend)
     return _join_protected(settings, backend, seed, tracked, timeout)
 
 
@@ -367,9 +401,8 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
         device=device,
         formed=control.hand_over,
     )
-    ledger = StepLedger(
-        settings.run_dir, settings.member, assignment.rank, assignment.world_size, settings.digest_every
-    )
+    spool = SpoolWriter(scratch, settings.member, lambda text: control.send(messages.Note(text=text)))
+    ledger = StepLedger(spool, settings.member, assignment.rank, assignment.world_size, settings.digest_every)
     fences = Fences(scratch, assignment.rank, assignment.world_size, one_host=not settings.host)
     own_state = OwnState(Keepsakes(scratch, assignment.founded_in, assignment.rank), tracked, joiner)
     member = Member(

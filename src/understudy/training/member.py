@@ -40,9 +40,6 @@ from understudy.training.record import StepLedger
 from understudy.training.saving import Saving
 from understudy.wire import messages
 
-ABANDONMENT_LIMIT = 60.0
-"""Seconds that a broken connection may wait for the coordinator's word before it counts as the script's own error."""
-
 _LIKELY_DONORS = 2
 """The lowest living twin gives; so the two lowest get ready, and all others leave the processor to the joiner."""
 
@@ -76,6 +73,7 @@ class Member:
         assert assignment is not None
         self.control, self.world, self.ledger, self._progress = control, world, ledger, progress
         self.fences, self.own_state, self._bequest, self._host = fences, own_state, bequest, host
+        own_state.note = ledger.note = self.note
         self.joiner, self.saving, self.checkpoints = joiner, saving, checkpoints
         self.copies = Copies(compare_every, lambda: control.agreed)
         self.protected = Protected()
@@ -104,7 +102,8 @@ class Member:
         self._stillness = Stillness()
         self._interrupted_for, self._interrupted_at = Generation(0), 0.0
         self._listeners: list[PhaseListener] = []
-        control.when_abandoned(self._interrupt, self._answer_from_setup)
+        self.between_steps = False  # the main thread is in the script's own code between two steps
+        control.when_abandoned(self._interrupt, self._answer_for_main)
         control.in_gradient_wait = lambda: self.engines.waits.waiting
 
     # -- what others ask --------------------------------------------------------------------------------------------
@@ -154,12 +153,23 @@ class Member:
             self.world.connections.break_all()
             self.world.store.interrupt()
 
-    def _answer_from_setup(self, generation: Generation) -> messages.Message | None:
-        """Before its first step a founding member cannot be saved, and its main thread need not be asked."""
-        if self.in_steps or self.joiner:
+    def _answer_for_main(self, generation: Generation) -> messages.Message | None:
+        """Before its first step a founding member cannot be saved, and its main thread need not be asked. Between two
+        steps what it holds is certain, however long the script evaluates or saves there."""
+        if not self.in_steps and not self.joiner:
+            return messages.PositionReport(
+                generation=generation, holds=None, arrived=False, established=False, twin_key=None
+            )
+        if not self.in_steps or not self.between_steps:
             return None
         return messages.PositionReport(
-            generation=generation, holds=None, arrived=False, established=False, twin_key=None
+            generation=generation,
+            holds=self.holds,
+            arrived=False,
+            established=self.established,
+            twin_key=self._twin_key,
+            holdings=self._holdings_to_tell(),
+            provisional=True,
         )
 
     # -- the first step -----------------------------------------------------------------------------------------------
@@ -175,6 +185,11 @@ class Member:
             self._twin_key = self.protected.twin_key(self._holdings)
             script = self.world.finish_script()
             self._bequest.write(Bequest(script=script, holdings=self._holdings, twin_key=self._twin_key))
+            if self._bequest.trouble is not None:
+                self.note(
+                    f"what rank {self.world.rank} was told in its setup could not be left in shared memory for a "
+                    f"replacement: {self._bequest.trouble}. Only the short messages are, with the coordinator"
+                )
             self.saving.save_first(self, 1 + (self.holds or 0))
         self._show_twin_key()
         self.learn_twins()
@@ -184,7 +199,7 @@ class Member:
                 generation=self.generation,
                 twin_key=self._twin_key,
                 holdings=tuple(self._holdings.values()),
-                bequest=self._bequest.read().for_elsewhere().encode() if self._host else b"",
+                bequest=self._bequest.read().for_elsewhere().encode() if self._host or self._bequest.trouble else b"",
                 began_at=self.began_at,
                 replica=self.degrading.replica(self.world.rank, self.world.size) if self.degrading else (),
             )
@@ -229,6 +244,7 @@ class Member:
 
     def await_verdict(self, position: Position) -> messages.Resume:
         """Report where we stand and wait for the plan, through as many generations as it takes."""
+        self.between_steps = False
         self.show(Place.RECOVERING)
         while True:
             self.generation = self.control.notice()
@@ -244,7 +260,6 @@ class Member:
                     holdings=self._holdings_to_tell(),
                     kept=self.copies.kept,
                     saved=self.saving.steps(),
-                    durable=self.checkpoints.steps(),
                     keeps=self.saving.neighbour.keeps(),
                 )
             )
@@ -252,7 +267,7 @@ class Member:
                 self._meet_at_bridge()
             elif position.holds is not None and not position.arrived and self._may_have_to_give():
                 self._get_ready_to_give(position.holds)
-            plan = self.control.await_plan(self.generation)
+            plan = self.control.await_plan(self.generation, self.checkpoints.steps)
             if plan is not None:
                 return plan
 
@@ -279,10 +294,16 @@ class Member:
         self._outgoing = (holds, self._make_outgoing())
         self._outgoing[1].take_digests()
 
-    def await_abandonment(self) -> bool:
-        """Contact is lost: wait until the coordinator says that a new generation begins."""
+    def await_word(self, why: str) -> None:
+        """Contact is lost: say so, and wait until a new generation is opened, however long that takes. Nobody who holds
+        state gives up because no coordinator is there."""
         self.show(Place.RECOVERING)
-        return self.control.await_abandonment(self.generation, ABANDONMENT_LIMIT)
+        if not self.abandoned:
+            self.control.send(messages.ContactLost(generation=self.generation, why=why[:1000]))
+            self._await_next_generation()
+
+    def _await_next_generation(self) -> None:
+        self.control.await_abandonment(self.generation)
 
     def recover(self, before_plan: Callable[[], None] = lambda: None) -> None:
         """From an abandoned generation to a resumed one. `before_plan` runs once the verdict is known."""
@@ -300,11 +321,10 @@ class Member:
                 timings=self.ledger.timings(),
                 holdings=tuple(self._holdings.values()),
                 saved=self.saving.steps(),
-                durable=self.checkpoints.steps(),
                 keeps=self.saving.neighbour.keeps(),
             )
         )
-        plan = self.control.await_plan(self.generation)
+        plan = self.control.await_plan(self.generation, self.checkpoints.steps)
         self.carry_out(plan if plan is not None else self.await_verdict(self.position()))
 
     def carry_out(self, plan: messages.Resume) -> None:
@@ -318,8 +338,7 @@ class Member:
                 time.sleep(pause)
                 pause = min(2.0, 2 * pause + 0.05)
                 self.control.send(messages.RecoveryTrouble(generation=self.generation, why=trouble))
-                while not self.await_abandonment():
-                    pass
+                self._await_next_generation()
             plan = self.await_verdict(self.position())
 
     def _try_to_carry_out(self, plan: messages.Resume) -> str | None:
@@ -395,8 +414,7 @@ class Member:
         except (RuntimeError, OSError, UnderstudyError) as error:
             return f"{type(error).__name__}: {error}"
         self.control.send(messages.Resumed(generation=self.generation, timings={}))
-        while not self.await_abandonment():
-            pass
+        self._await_next_generation()
         return "a new generation was opened"
 
     def _try_to_hand_over(self, plan: messages.Resume) -> str | None:
@@ -406,8 +424,7 @@ class Member:
             self._give(plan.step).give_to(self._across_bridge(), self.world.rank)
         except (RuntimeError, OSError, UnderstudyError, StepAbandoned) as error:
             return f"{type(error).__name__}: {error}"
-        while not self.await_abandonment():
-            pass
+        self._await_next_generation()
         return "a new generation was opened"
 
     def _transfer(self, plan: messages.Resume) -> Received | None:
@@ -418,7 +435,8 @@ class Member:
                 wanted = None if receiver in plan.from_copies else frozenset(self._holdings.values())
                 from_leaver = receiver in donors
                 mail = self._across_bridge() if from_leaver else self._mail
-                received = Taking(mail, self.protected, donors, wanted, self._host).run(self._tear)
+                taking = Taking(mail, self.protected, donors, wanted, self._host, moved=self._show_that_it_moves)
+                received = taking.run(self._tear)
                 self.holds = StepNumber(plan.step)
                 self.ledger.inherited(self.protected, self.generation, plan.step - 1)
             elif self.world.rank in donors and receiver in plan.from_copies:
@@ -426,6 +444,10 @@ class Member:
             elif self.world.rank in donors:
                 self._give(plan.step).give_to(self._mail, receiver)
         return received
+
+    def _show_that_it_moves(self) -> None:
+        """A transfer may take long; as long as something arrives, nobody is called late."""
+        self.show(Place.RECOVERING)
 
     def _told(self, received: Received | None) -> messages.Transfer | None:
         if received is None:

@@ -4,6 +4,7 @@ It is taken at the beginning of each step, put back when the step runs again, an
 takes over the rank. None of it exists for scripts whose random numbers and batches are functions of the step.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from understudy.errors import TransferError
@@ -20,6 +21,8 @@ class OwnState:
         self._keepsakes, self._tracked, self._inherits = keepsakes, tracked, joiner
         self._began = -1
         self._streams: dict[str, Any] = {}
+        self._complained = False
+        self.note: Callable[[str], None] = lambda _: None  # says something to whoever looks at the job
         self.loader: LoaderData | None = None
 
     @property
@@ -31,7 +34,9 @@ class OwnState:
         """An attempt at `step` begins."""
         if not self.exists:
             return
-        if step == self._began:  # it runs again; the loader still has the batch
+        if step == self._began:  # it runs again
+            if self.loader is not None:
+                self.loader.run_again(step, lambda: self._kept(step)[1])
             if self._tracked:
                 streams.restore(self._streams)
             return
@@ -51,7 +56,13 @@ class OwnState:
             self._keep(step + 1)
 
     def _keep(self, step: int) -> None:
-        self._keepsakes.keep(step, self.pack())
+        trouble = self._keepsakes.keep(step, self.pack())
+        if trouble is not None and not self._complained:
+            self._complained = True
+            self.note(
+                f"the random streams or the loader's position before step {step} could not be kept in shared memory: "
+                f"{trouble}. Training goes on; if this rank is lost now, nobody can take it over exactly"
+            )
 
     def pack(self) -> bytes:
         """As it is now. Empty when there is none."""
@@ -62,16 +73,22 @@ class OwnState:
         return pack([drawn, position], "the loader's state")
 
     def _inherit(self, step: int) -> None:
+        self._go_on_with(*self._kept(step))
+
+    def _kept(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The random streams and the loader's position at the beginning of `step`."""
         content = self._keepsakes.find(step)
         if content is None:
             raise TransferError(f"nobody kept the random streams or the loader's position of step {step}")
-        self.unpack(content)
+        drawn, position = unpack(content)
+        return drawn, position
 
     def unpack(self, content: bytes) -> None:
         """Go on from what was packed, here or by another process."""
-        if not self.exists or not content:
-            return
-        drawn, position = unpack(content)
+        if self.exists and content:
+            self._go_on_with(*unpack(content))
+
+    def _go_on_with(self, drawn: dict[str, Any], position: dict[str, Any]) -> None:
         if self._tracked:
             streams.restore(drawn)
         if self.loader is not None:

@@ -1,27 +1,36 @@
 """Writes this member's part of the ledger: one line per step that it committed or inherited."""
 
 import time
-from pathlib import Path
+from collections.abc import Callable
+from typing import Protocol
 
 from understudy.foundation.ids import Generation
 from understudy.ledger.records import Sharing, StepRecord
-from understudy.ledger.writing import JsonLines
 from understudy.state.digests import digest_rng
 from understudy.state.manifest import Protected
 from understudy.training.data import StepData, digest_of_samples
 
 
+class Lines(Protocol):
+    """Takes records; never fails, and never waits for a disk."""
+
+    def append(self, record: StepRecord, /) -> None: ...
+
+
 class StepLedger:
     """Knows how often digests are wanted. One system call per step."""
 
-    def __init__(self, run_dir: str, member: str, rank: int, world_size: int, digest_every: int) -> None:
-        self._lines = JsonLines(Path(run_dir) / "ledger" / f"steps-{member}.jsonl")
+    def __init__(self, lines: Lines, member: str, rank: int, world_size: int, digest_every: int) -> None:
+        self._lines = lines
         self._member, self._rank = member, rank
         self._digest_every = digest_every
         self._timings: dict[str, float] = {}
         self._data: StepData | None = None
         self._share = (rank, world_size)
         self._held_back: StepRecord | None = None
+        self._complained = False
+        self.rank_local: frozenset[str] = frozenset()  # paths of buffers that replicas do not share
+        self.note: Callable[[str], None] = lambda _: None  # says something to whoever looks at the job
 
     def use(self, data: StepData | None, share: tuple[int, int]) -> None:
         """`share`: which part of each batch this rank works on."""
@@ -62,7 +71,8 @@ class StepLedger:
             self._held_back = None
 
     def inherited(self, protected: Protected, generation: Generation, step: int) -> None:
-        """State that was received is on record too; the random state of that step was the dead member's."""
+        """State that was received is on record too. The random state of that step was the dead member's, and so were
+        buffers that no other rank has."""
         if step >= 0:
             self._lines.append(self._record(protected, generation, step, 0, None, inherited=True))
 
@@ -79,7 +89,7 @@ class StepLedger:
         inherited: bool = False,
         sharing: Sharing | None = None,
     ) -> StepRecord:
-        digest = self._wants_digest(step)
+        digests = self._digests(protected, inherited) if self._wants_digest(step) else {}
         return StepRecord(
             step=step,
             rank=self._rank,
@@ -88,12 +98,27 @@ class StepLedger:
             at=time.monotonic(),
             attempt=attempt,
             batch=self._batch(step),
-            parameters=protected.digest_parameters() if digest else None,
-            optimizer=protected.digest_optimizer() if digest else None,
             rng=rng,
             inherited=inherited,
             sharing=sharing,
+            **digests,
         )
+
+    def _digests(self, protected: Protected, inherited: bool) -> dict[str, str | None]:
+        """None of them when the script's own save function fails: it writes to a disk, which may be full."""
+        try:
+            return {
+                "parameters": protected.digest_parameters(self.rank_local),
+                "optimizer": protected.digest_optimizer(),
+                "buffers": None if inherited else protected.digest_buffers(self.rank_local),
+            }
+        except (OSError, RuntimeError) as error:
+            if protected.save is None:
+                raise
+            if not self._complained:
+                self._complained = True
+                self.note(f"digests are missing from the ledger, because save= failed: {error}. Training goes on")
+            return {}
 
     def _batch(self, step: int) -> str | None:
         return None if self._data is None else digest_of_samples(self._data, step, *self._share)

@@ -2,7 +2,8 @@
 
 Samples lie along the first dimension of every tensor and array. Lists, tuples, dictionaries and dataclasses are gone
 through; a list of other things (names, captions) is cut if it has one for each sample; single values belong to all
-samples. Whoever deals its samples itself (`Batches`) is asked for a few of them instead, which also loads fewer.
+samples. Data that deals its samples itself (`Batches`, a DataLoader) is asked for a few of them instead, which also
+loads fewer.
 """
 
 import dataclasses
@@ -19,18 +20,17 @@ _SINGLE = (str, bytes, int, float, complex, bool, type(None))
 
 @runtime_checkable
 class DealsSamples(Protocol):
-    """Data that can make a batch of any of its samples."""
+    """Data that can make a batch of some of the samples of a share, named by their places in its batch."""
 
     def sample_ids(self, step: int, rank: int, world_size: int) -> Sequence[int]: ...
-    def batch_of(self, ids: Sequence[int]) -> Any: ...
+    def part(self, step: int, rank: int, world_size: int, some: range) -> Any: ...
 
 
 def cut(data: Any, step: int, share: int, shares: int, choose: Callable[[int], range]) -> tuple[Any, int]:
     """Of the batch of one share the samples that `choose` names when it is told how many there are; and how many."""
     if isinstance(data, DealsSamples):
-        ids = data.sample_ids(step, share, shares)
-        some = choose(len(ids))
-        return data.batch_of(ids[some.start : some.stop]), len(ids)
+        size = len(data.sample_ids(step, share, shares))
+        return data.part(step, share, shares, choose(size)), size
     batch = data.batch(step, share, shares)
     size = length(batch)
     return slice_batch(batch, choose(size), size), size

@@ -1,12 +1,52 @@
-"""What every thread of this process is doing, for a person who looks for a hang. Called by the control thread."""
+"""What this process is doing, for its agent and for people who look for a hang. Called by the control thread."""
 
+import os
 import sys
 import threading
+import time
 from types import FrameType
 
-from understudy.wire.messages import Frame, Stacks, ThreadStack
+from understudy.detection.stacks import is_waiting, place_of
+from understudy.wire.messages import ActivityReport, Frame, Stacks, ThreadStack
 
 _THREADS, _FRAMES, _TEXT = 32, 60, 300  # at most: with paths cut to this length an answer stays well below a megabyte
+_CLOCK_TICK = os.sysconf("SC_CLK_TCK")
+
+
+def activity(number: int, step: int, heard: int, in_gradient_wait: bool) -> ActivityReport:
+    """What the main thread does now, in one phrase; and what changes if it does anything at all."""
+    main = threading.main_thread().ident
+    frames = _frames_of(sys._current_frames().get(main or 0))
+    return ActivityReport(
+        number=number,
+        waiting=is_waiting(frames, in_gradient_wait),
+        where=place_of(frames, step=step, in_gradient_wait=in_gradient_wait)[:_TEXT],
+        stack=hash(tuple((frame.file, frame.line, frame.function) for frame in frames)),
+        cpu=time.process_time() + _cpu_of_children(),
+        control_thread=threading.get_native_id(),
+        heard=heard,
+    )
+
+
+def _cpu_of_children() -> float:
+    """Seconds that living children have used: a compiler, or workers of a loader, may do the work."""
+    ticks = 0
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{thread}/children") as file:
+                ticks += sum(_ticks_of(child) for child in file.read().split())
+    except OSError:
+        return 0.0
+    return ticks / _CLOCK_TICK
+
+
+def _ticks_of(pid: str) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])
 
 
 def all_stacks(number: int, in_gradient_wait: bool) -> Stacks:

@@ -104,6 +104,7 @@ class ProtectedStep(Step):
         self._losses: Losses | None = None  # only on probation
 
     def __enter__(self) -> "Step":
+        self._member.between_steps = False
         self._member.show(Place.IN_STEP)
         if not self._member.established:
             self._member.habits.watch()
@@ -139,8 +140,7 @@ class ProtectedStep(Step):
     def _wait_at_fence(self) -> None:
         """We have arrived and somebody was lost. A commit lets the optimizer go on; otherwise the body unwinds."""
         member = self._member
-        if not member.abandoned and not member.await_abandonment():
-            raise StepAbandoned(f"step {self.number} lost contact at its fence")
+        member.await_word(f"at the fence of step {self.number}")
         position = Position(holds=StepNumber(self.number), arrived=True)
         self._plan = member.await_verdict(position)
         if action_for(position, StepNumber(self._plan.step)) is not Action.APPLY:
@@ -167,18 +167,14 @@ class ProtectedStep(Step):
                 if not member.lost_contact():
                     raise
                 error = late
-        if isinstance(error, StepAbandoned):
-            explained = member.abandoned or self._plan is not None or member.await_abandonment()
-        else:
-            explained = isinstance(error, Exception) and member.lost_contact() and self._word_comes()
+        explained = isinstance(error, StepAbandoned) or (isinstance(error, Exception) and member.lost_contact())
         if not explained:
             member.report_script_error(error, self.number)
             return False
+        if self._plan is None:
+            member.await_word(f"in step {self.number}: {type(error).__name__}: {error}")
         self._recover()
         return True
-
-    def _word_comes(self) -> bool:
-        return self._member.abandoned or self._member.await_abandonment()
 
     def _complete(self) -> None:
         """The body has run to its end: commit, and then carry out what the fence left pending."""
@@ -203,6 +199,7 @@ class ProtectedStep(Step):
         after_commit(member, self.attempt, self.shared(), bad_loss)
         member.checkpoints.after_commit(member)
         member.show(Place.BETWEEN_STEPS)
+        member.between_steps = True
 
     def shared(self) -> Sharing | None:
         """What this rank worked on besides its own batch, if ranks are absent."""

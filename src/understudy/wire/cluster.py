@@ -11,11 +11,15 @@ from typing import Annotated, Any
 import msgspec
 
 from understudy.errors import WireError
+from understudy.foundation.ids import Rank
 from understudy.protocol import events as ev
+from understudy.protocol.commands import Seat
+from understudy.protocol.liveness import Sighting
 from understudy.protocol.requests import DrainHost
 from understudy.wire.inventory import HostInventory
 from understudy.wire.messages import FromAgent
 
+_LONGEST_WHERE = 300  # letters
 LARGEST = 5 * 1024 * 1024  # bytes of one message; a worker says 4 MiB at most (`framing`)
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[\w.:@/-]+$")]
@@ -101,10 +105,47 @@ class Refuse(_Message, frozen=True, kw_only=True):
     leader: str = ""  # where to go instead, if that is known
 
 
+class Seated(_Message, frozen=True, kw_only=True):
+    """The rank that a process will have (`protocol.commands.Seat`). `store`: the address of the c10d store."""
+
+    rank: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    nodes: int
+    store: str
+
+    @staticmethod
+    def of(seat: Seat, store: str) -> "Seated":
+        return Seated(
+            rank=seat.rank,
+            local_rank=seat.local_rank,
+            local_world_size=seat.local_world_size,
+            node_rank=seat.node_rank,
+            nodes=seat.nodes,
+            store=store,
+        )
+
+    def seat(self) -> Seat:
+        return Seat(
+            rank=Rank(self.rank),
+            local_rank=self.local_rank,
+            local_world_size=self.local_world_size,
+            node_rank=self.node_rank,
+            nodes=self.nodes,
+        )
+
+
 class Start(_Message, frozen=True, kw_only=True):
     term: int
     member: str
-    rank: int | None
+    seat: Seated | None = None
+
+
+class Watch(_Message, frozen=True, kw_only=True):
+    """Tell what you see of your members, now and for a while."""
+
+    term: int
 
 
 class Tell(_Message, frozen=True, kw_only=True):
@@ -136,7 +177,7 @@ class Stop(_Message, frozen=True, kw_only=True):
     exit_code: int
 
 
-ToHost = Welcome | Refuse | Start | Tell | Kill | Keep | Stop
+ToHost = Welcome | Refuse | Start | Watch | Tell | Kill | Keep | Stop
 
 _encoder = msgspec.msgpack.Encoder()
 _from_host: "msgspec.msgpack.Decoder[Any]" = msgspec.msgpack.Decoder(FromHost)
@@ -149,7 +190,9 @@ _EVENTS: dict[str, type[ev.Event]] = {
         ev.MemberParked,
         ev.MemberEstablished,
         ev.MemberLost,
-        ev.ProgressStalled,
+        ev.ActivityObserved,
+        ev.ContactLost,
+        ev.CheckpointsTold,
         ev.PaceLearnt,
         ev.StepTold,
         ev.DigestTold,
@@ -201,6 +244,13 @@ def to_event(happened: Happened, at: float) -> ev.Event:
         event: ev.Event = msgspec.convert({**told, "at": at}, kind)
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise WireError(f"not a {happened.kind}: {error}") from error
+    if isinstance(event, ev.ActivityObserved) and not all(map(_is_sound, event.sightings)):
+        raise WireError("not a sighting: its times must be finite and its words short")
     if isinstance(event, ev.PaceLearnt) and not (math.isfinite(event.pace) and event.pace >= 0):
         raise WireError(f"not a pace: {event.pace}")  # deadlines follow from it
     return event
+
+
+def _is_sound(sighting: Sighting) -> bool:
+    times = (sighting.seconds, sighting.unchanged)
+    return all(math.isfinite(time) and time >= 0 for time in times) and len(sighting.where) <= _LONGEST_WHERE

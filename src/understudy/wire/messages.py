@@ -66,8 +66,9 @@ class BadState(Message, frozen=True, kw_only=True):
 
 class PositionReport(Message, frozen=True, kw_only=True):
     """`holdings` are told again only where some rank has no twin. `kept`: the state on which all twins agreed, and of
-    which this member has a copy. `saved`, `durable`: states that it can bring back from peer memory and from disk.
-    `keeps`: copies of other ranks' states in memory of this host, as rank and step."""
+    which this member has a copy. `saved`: states that it can bring back from peer memory. `keeps`: copies of other
+    ranks' states in memory of this host, as rank and step. `provisional`: the control thread says so for a main thread
+    that is between two steps."""
 
     generation: int
     holds: int | None
@@ -77,20 +78,19 @@ class PositionReport(Message, frozen=True, kw_only=True):
     holdings: tuple[int, ...] = ()
     kept: int | None = None
     saved: tuple[int, ...] = ()
-    durable: tuple[int, ...] = ()
     keeps: tuple[tuple[int, int], ...] = ()
+    provisional: bool = False
 
 
 class Prepared(Message, frozen=True, kw_only=True):
-    """`timings`: seconds per phase (warm, setup, rehearsal). `twin_key`: that of the rank's former holder. `saved`,
-    `durable`: states of the rank that were found in peer memory and on disk."""
+    """`timings`: seconds per phase (warm, setup, rehearsal). `twin_key`: that of the rank's former holder. `saved`:
+    states of the rank that were found in peer memory."""
 
     generation: int
     twin_key: str
     timings: dict[str, float]
     holdings: tuple[int, ...] = ()
     saved: tuple[int, ...] = ()
-    durable: tuple[int, ...] = ()
     keeps: tuple[tuple[int, int], ...] = ()
 
 
@@ -140,6 +140,34 @@ class Note(Message, frozen=True, kw_only=True):
     text: str
 
 
+class ContactLost(Message, frozen=True, kw_only=True):
+    """The connections to other ranks broke, and this member has not heard why."""
+
+    generation: int
+    why: str
+
+
+class CheckpointList(Message, frozen=True, kw_only=True):
+    """The durable checkpoints that this member could load, because it was asked (`WhichCheckpoints`)."""
+
+    generation: int
+    steps: tuple[int, ...]
+
+
+class ActivityReport(Message, frozen=True, kw_only=True):
+    """What the main thread does, because it was asked (`AskActivity`). `waiting`: for other ranks. `stack`: equal when
+    the stack is. `cpu`: seconds used so far by all threads and children. `control_thread`: which thread answers.
+    `heard`: the newest generation that it knows of."""
+
+    number: int
+    waiting: bool
+    where: str
+    stack: int
+    cpu: float
+    control_thread: int
+    heard: int = 0
+
+
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a thread."""
 
@@ -178,6 +206,9 @@ FromWorker = (
     | Finished
     | ScriptFailed
     | Note
+    | ContactLost
+    | CheckpointList
+    | ActivityReport
     | Stacks
 )
 
@@ -254,13 +285,27 @@ class KeepWarm(Message, frozen=True, kw_only=True):
     memory: int
 
 
+class WhichCheckpoints(Message, frozen=True, kw_only=True):
+    """Nothing better is left: which durable checkpoints could be loaded?"""
+
+    generation: int
+
+
+class AskActivity(Message, frozen=True, kw_only=True):
+    """This member has made no progress: is it alive, and what does it do? `number` comes back with the answer."""
+
+    number: int
+
+
 class AskStacks(Message, frozen=True, kw_only=True):
     """The world is silent: what is each thread doing? `number` comes back with the answer."""
 
     number: int
 
 
-FromAgent = Assign | WhichStep | Abandon | Agreed | Resume | Release | KeepWarm | AskStacks
+FromAgent = (
+    Assign | WhichStep | WhichCheckpoints | Abandon | Agreed | Resume | Release | KeepWarm | AskActivity | AskStacks
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _from_worker: "msgspec.msgpack.Decoder[Any]" = msgspec.msgpack.Decoder(FromWorker)

@@ -27,14 +27,6 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """As given to `understudy run`. `outside`: --hang-floor-outside."""
-
-    policy: Policy
-    outside: float = 300.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """`setting`: what to change. `fatal`: no recovery ends when the limit is shorter than the expectation."""
 
@@ -48,16 +40,16 @@ class Row:
     per: float = 1.0  # seconds that one unit of the setting gives
 
 
-def judge(limits: Limits, history: History, way: Measured | None) -> Iterator[Finding]:
+def judge(policy: Policy, history: History, way: Measured | None) -> Iterator[Finding]:
     yield from _facts(history, way)
-    rows = [*_rows(limits, history, way)]
+    rows = [*_rows(policy, history, way)]
     for row in rows:
         if row.expected is not None:
             yield _judge_row(row, row.expected)
     unknown = [f"{row.name} {round(row.limit, 1):g} s ({row.why})" for row in rows if row.expected is None]
     if unknown:
         yield Finding(f"nothing to compare with: {'; '.join(unknown)}", good=False)
-    yield from predictions(limits, history, way)
+    yield from predictions(policy, history, way)
 
 
 def _judge_row(row: Row, expected: float) -> Finding:
@@ -98,8 +90,8 @@ def _facts(history: History, way: Measured | None) -> Iterator[Finding]:
 # -- limits -----------------------------------------------------------------------------------------------------------
 
 
-def _rows(limits: Limits, history: History, way: Measured | None) -> Iterator[Row]:
-    policy, none_yet = limits.policy, "no recovery was seen yet"
+def _rows(policy: Policy, history: History, way: Measured | None) -> Iterator[Row]:
+    none_yet = "no recovery was seen yet"
     deadline = policy.stall_deadline(history.typical_step or 0.0)
     by_floor = deadline <= policy.stall_floor
 
@@ -114,8 +106,15 @@ def _rows(limits: Limits, history: History, way: Measured | None) -> Iterator[Ro
             aside=aside,
         )
 
+    yield Row(
+        name="--busy-timeout",
+        setting="--busy-timeout",
+        limit=max(policy.busy_timeout, policy.stall_factor * (history.typical_step or 0.0)),
+        expected=history.slow_step,
+        why="19 of 20 steps are done by then" if history.slow_step is not None else "too few steps were seen",
+    )
     yield hang(
-        "deadline of a step (--hang-floor, --hang-factor)",
+        "deadline of ranks that wait for each other (--hang-floor, --hang-factor)",
         history.slow_step,
         "19 of 20 steps are done by then" if history.slow_step is not None else "too few steps were seen",
         "; if the script evaluates or saves that often, this is not about steps and can stay",
@@ -123,9 +122,9 @@ def _rows(limits: Limits, history: History, way: Measured | None) -> Iterator[Ro
     stopped = "the longest in this run" if history.stop is not None else none_yet
     yield hang("the same, for ranks to stop after a fault", history.stop, stopped)
     yield Row(
-        name="--hang-floor-outside",
-        setting="--hang-floor-outside",
-        limit=max(deadline, limits.outside),
+        name="--idle-timeout",
+        setting="--idle-timeout",
+        limit=policy.idle_timeout,
         expected=history.longest_gap,
         why="the longest time between two steps" if history.longest_gap is not None else "too few steps were seen",
     )
@@ -184,7 +183,7 @@ def _how_transferred(history: History, way: Measured | None) -> str:
 # -- how long a recovery takes ----------------------------------------------------------------------------------------
 
 
-def predictions(limits: Limits, history: History, way: Measured | None) -> Iterator[Finding]:
+def predictions(policy: Policy, history: History, way: Measured | None) -> Iterator[Finding]:
     """By what happened before; and by reckoning, where nothing did or the way of the next one was measured."""
     if history.recovery is not None:
         count = "the only one" if history.recoveries == 1 else f"the median of {history.recoveries}"
@@ -201,7 +200,7 @@ def predictions(limits: Limits, history: History, way: Measured | None) -> Itera
         return
     step = history.typical_step or 0.0
     again = f", {span(step)} for a step again" if step else ""
-    detect, how = _detection(limits, history, way)
+    detect, how = _detection(policy, history, way)
     where = " with a spare on the peer's host" if way is not None else ""
     yield Finding(
         f"a recovery{where} should take about {span(detect + transfer + step)}: {span(detect)} to notice ({how}), "
@@ -210,9 +209,9 @@ def predictions(limits: Limits, history: History, way: Measured | None) -> Itera
     )
 
 
-def _detection(limits: Limits, history: History, way: Measured | None) -> tuple[float, str]:
+def _detection(policy: Policy, history: History, way: Measured | None) -> tuple[float, str]:
     if way is not None:
-        return _NOTICED_BY_TRANSPORT + limits.policy.host_patience, "a host that falls silent; a process at once"
+        return _NOTICED_BY_TRANSPORT + policy.host_patience, "a host that falls silent; a process at once"
     if history.detect is not None:
         return history.detect, "as in this run"
     return 0.0, "a process that dies; a hang after its deadline"

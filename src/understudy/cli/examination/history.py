@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from understudy.ledger.reading import Run
 from understudy.ledger.records import RecoveryRecord, TransferRecord
+from understudy.ledger.run import Run
 from understudy.ledger.story import duration
 
 _FIRST_STEPS = 2  # of a member; compilation and allocation make them long

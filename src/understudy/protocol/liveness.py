@@ -1,0 +1,198 @@
+"""Which members are alive, which are only slow, and what may be concluded from it. Pure: sightings in, findings out.
+
+Agents look at their members and tell what they see (`Sighting`). Silence alone proves nothing: a rank that compiles,
+loads or saves for ten minutes is healthy. So five conditions are told apart, each with its own timeout:
+
+    stopped    the kernel says so (SIGSTOP)                 gone after `unresponsive_timeout`, while others wait
+    deaf       its control thread does not answer a ping    the same
+    traced     a debugger holds it                          waited for, without an end
+    busy       its control thread answers, its main         replaced after `busy_timeout` if all others wait for it;
+               thread runs the script                       between steps after `idle_timeout`
+    waiting    its main thread waits for other ranks        if all wait for each other, the groups are formed again
+
+What is done about a finding (kill, wait, open a generation) is decided in `watchdog`, which also knows who else holds a
+member's state. Knows nothing of pages, pings or processes; the agent's side is `detection.liveness`.
+"""
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from understudy.foundation.ids import Generation, MemberId, Rank
+from understudy.protocol.policy import Policy
+
+FRESH = 3.0
+"""Seconds for which a sighting may be acted upon."""
+
+
+class Condition(enum.Enum):
+    MOVING = "moving"  # its progress page has changed just now
+    STOPPED = "stopped"
+    TRACED = "traced"
+    DEAF = "deaf"
+    BUSY = "busy"
+    WAITING = "waiting"
+
+
+UNRESPONSIVE = frozenset({Condition.STOPPED, Condition.DEAF})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """What an agent saw of one member. `seconds`: for how long it has been so. `unchanged`: of a busy one, for how long
+    neither its stack nor its CPU time has changed. `outside`: it is not inside a step. `where`: its main thread, in
+    words for people."""
+
+    member: MemberId
+    condition: Condition
+    seconds: float = 0.0
+    unchanged: float = 0.0
+    outside: bool = False
+    where: str = ""
+    heard: Generation = Generation(0)
+
+    def later(self, seconds: float) -> "Sighting":
+        """The same, so many seconds after it was told."""
+        if self.condition is Condition.MOVING:
+            return self
+        return Sighting(
+            member=self.member,
+            condition=self.condition,
+            seconds=self.seconds + seconds,
+            unchanged=self.unchanged + seconds if self.unchanged else 0.0,
+            outside=self.outside,
+            where=self.where,
+            heard=self.heard,
+        )
+
+    def __str__(self) -> str:
+        at = f" ({self.where})" if self.where else ""
+        match self.condition:
+            case Condition.STOPPED:
+                return f"stopped (SIGSTOP) for {self.seconds:.1f} s"
+            case Condition.DEAF:
+                return f"no answer for {self.seconds:.1f} s: something holds its interpreter lock"
+            case Condition.TRACED:
+                return "held by a debugger"
+            case Condition.BUSY:
+                return f"busy {'outside of steps ' if self.outside else ''}for {self.seconds:.0f} s{at}"
+            case Condition.WAITING:
+                return f"waiting for {self.seconds:.0f} s{at}"
+        return "moving"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """One member whose progress matters now. `sighting` is None when nothing fresh is known of it. `awaited_for`:
+    seconds since its answer to a recovery is awaited; None: it is in training. `interrupted_for`: seconds since it is
+    known to have heard of that recovery."""
+
+    member: MemberId
+    rank: Rank
+    sighting: Sighting | None
+    awaited_for: float | None = None
+    interrupted_for: float = 0.0
+
+    @property
+    def condition(self) -> Condition | None:
+        return None if self.sighting is None else self.sighting.condition
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} ({self.member}): {self.sighting}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """`gone`: stopped or deaf for too long, while others need them. `late`: they answer, but have been busy for longer
+    than they may while all others wait. `stuck`: they wait in a collective whose connections were broken long ago.
+    `deadlock`: seconds for which all have waited for each other, if for too long.
+    `unseen`: nothing fresh is known of these, so that nothing can be concluded."""
+
+    gone: tuple[Watched, ...] = ()
+    late: tuple[Watched, ...] = ()
+    stuck: tuple[Watched, ...] = ()
+    deadlock: float | None = None
+    unseen: tuple[MemberId, ...] = ()
+
+
+def busy_limit(policy: Policy, pace: float, sighting: Sighting) -> float:
+    """How long a member may be busy while others wait for it. A step that takes long takes long."""
+    if sighting.outside:
+        return policy.idle_timeout
+    limit = max(policy.busy_timeout, policy.stall_factor * pace)
+    return limit / 2 if sighting.unchanged >= limit / 2 else limit
+
+
+def is_gone(policy: Policy, sighting: Sighting | None) -> bool:
+    return (
+        sighting is not None and sighting.condition in UNRESPONSIVE and sighting.seconds >= policy.unresponsive_timeout
+    )
+
+
+def in_training(policy: Policy, pace: float, members: Sequence[Watched], patience: int = 1) -> Findings:
+    """The world trains: who keeps the others waiting? `patience`: false alarms make the deadlock's deadline longer."""
+    seen = [watched for watched in members if watched.sighting is not None]
+    unseen = tuple(watched.member for watched in members if watched.sighting is None)
+    waiting = [watched for watched in seen if watched.condition is Condition.WAITING]
+    gone = tuple(watched for watched in seen if is_gone(policy, watched.sighting)) if waiting else ()
+    late = tuple(watched for watched in seen if _is_late(policy, pace, watched.sighting))
+    if len(waiting) + len(gone) + len(late) < len(members) or not waiting:
+        late = ()  # somebody else still moves, or may be what they wait for
+    deadline = patience * policy.stall_deadline(pace)
+    shortest = min((watched.sighting.seconds for watched in waiting if watched.sighting), default=0.0)
+    deadlock = shortest if len(waiting) == len(members) and shortest >= deadline else None
+    return Findings(gone=gone, late=late, deadlock=deadlock, unseen=unseen)
+
+
+def in_recovery(policy: Policy, pace: float, members: Sequence[Watched]) -> Findings:
+    """Answers of these are awaited. Whoever waits in a collective although its connections were broken is stuck below
+    Python; it has the deadline of a deadlock for it."""
+    gone = tuple(watched for watched in members if is_gone(policy, watched.sighting))
+    answered = [watched for watched in members if (watched.awaited_for or 0.0) >= policy.unresponsive_timeout]
+    late = tuple(watched for watched in answered if _is_late(policy, pace, watched.sighting))
+    stuck = tuple(watched for watched in members if _is_stuck(policy, pace, watched))
+    unseen = tuple(watched.member for watched in members if watched.sighting is None)
+    return Findings(gone=gone, late=late, stuck=stuck, unseen=unseen)
+
+
+def _is_late(policy: Policy, pace: float, sighting: Sighting | None) -> bool:
+    if sighting is None or sighting.condition is not Condition.BUSY:
+        return False
+    return sighting.seconds >= busy_limit(policy, pace, sighting)
+
+
+def _is_stuck(policy: Policy, pace: float, watched: Watched) -> bool:
+    sighting, deadline = watched.sighting, policy.stall_deadline(pace)
+    if sighting is None or sighting.condition is not Condition.WAITING:
+        return False
+    return watched.interrupted_for >= deadline and sighting.seconds >= deadline
+
+
+@dataclass(slots=True)
+class Sightings:
+    """The last sighting of each member, and when it was told. Constant cost per sighting."""
+
+    by_member: dict[MemberId, tuple[float, Sighting]] = field(default_factory=dict)
+
+    def take(self, at: float, sightings: Iterable[Sighting]) -> None:
+        for sighting in sightings:
+            self.by_member[sighting.member] = at, sighting
+
+    def of(self, member: MemberId, at: float) -> Sighting | None:
+        """What is known of it now; None when that is too old."""
+        told_at, sighting = self.by_member.get(member, (float("-inf"), None))
+        if sighting is None or at - told_at > FRESH:
+            return None
+        return sighting.later(at - told_at)
+
+    def last_words(self, member: MemberId) -> str:
+        """Where it was when it was last seen, however long ago."""
+        known = self.by_member.get(member)
+        return "" if known is None else str(known[1])
+
+    def keep_only(self, members: Iterable[MemberId]) -> None:
+        kept = set(members)
+        self.by_member = {id_: seen for id_, seen in self.by_member.items() if id_ in kept}
+
+    def copy(self) -> "Sightings":
+        return Sightings(dict(self.by_member))

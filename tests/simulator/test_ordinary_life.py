@@ -1,0 +1,35 @@
+"""Slow is not dead: members that are healthy and late at every deadline, in seeded runs; and planted bugs."""
+
+from collections.abc import Callable
+
+import pytest
+
+from understudy.simulator import ordinary_scenarios as ordinary
+from understudy.simulator.campaign import play_range
+from understudy.simulator.planted import PLANTED, Planted, found
+from understudy.simulator.scenarios import Report
+
+GAMES: dict[str, tuple[Callable[[int], Report], int]] = {
+    "slow members": (ordinary.play_slow, 60),
+    "slow hosts": (ordinary.play_slow_on_hosts, 20),
+    "stopped spares": (ordinary.play_sleeping_spare, 20),
+    "long transfers": (ordinary.play_slow_transfer, 6),
+    "errors that pass": (ordinary.play_transient_errors, 10),
+    "worlds that stand still": (ordinary.play_livelock, 6),
+    "no coordinator": (ordinary.play_without_coordinator, 10),
+    "evaluations": (ordinary.play_in_evaluations, 40),
+}
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_nothing_ordinary_ends_a_healthy_job(name: str) -> None:
+    game, runs = GAMES[name]
+    tally = play_range(range(9000, 9000 + runs), game)
+    assert not tally.violations, tally.violations[0][1]
+    assert tally.runs == runs and tally.fired
+
+
+@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.what)
+def test_a_mending_that_is_taken_out_is_missed(bug: Planted) -> None:
+    assert found(bug) is not None
+    assert not play_range(range(9000, 9003), bug.game).violations, "and afterwards all is well again"
