@@ -117,3 +117,25 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "stacks").write_text("in the way")
     play(lambda: scene.inquiry.alarm(scene.workers), stack_inquiry._LAST_ANSWERS + 0.1)
     assert "could not be written" in scene.said[-1]
+
+
+def test_a_member_that_still_stands_where_it_stood_is_not_told_of_again_when_it_is_ended(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+
+    async def story() -> None:
+        member = MemberId("m-1")
+        scene.inquiry.alarm_about(member, scene.workers)
+        for number in range(3):
+            scene.answer(number, "load")
+        await asyncio.sleep(2 * stack_inquiry._LAST_ANSWERS)
+        scene.inquiry.forget()  # the others went into a recovery
+        before = list(scene.said)
+        scene.inquiry.alarm_about(member, scene.workers)
+        await asyncio.sleep(2 * stack_inquiry._LAST_ANSWERS)
+        assert before and scene.said == before
+        ProgressWriter(str(tmp_path / "m-1.progress")).show(2, 7, Place.IN_STEP)  # the same step, after a recovery
+        scene.inquiry.alarm_about(member, scene.workers)
+        await asyncio.sleep(2 * stack_inquiry._LAST_ANSWERS)
+        assert len(scene.said) > len(before)
+
+    asyncio.run(story())

@@ -7,10 +7,11 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.coordinator.lines import TOKEN, play, until
+from tests.coordinator.lines import POLICY, TOKEN, play, until
 from tests.coordinator.test_relay_lines import Stubborn, relay
 
 from understudy.coordinator.etcd import EtcdKeeper
@@ -19,8 +20,11 @@ from understudy.faults.coordinators import CoordinatorProcess, running
 from understudy.faults.etcd_servers import Servers
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
+from understudy.protocol.policy import Policy
 
 pytestmark = pytest.mark.timeout(240)
+# As users have it: a new leader waits until agents, which look for it at growing intervals, have found it.
+PATIENT = replace(POLICY, takeover_patience=Policy(world_size=2).takeover_patience)
 needs_etcd = pytest.mark.skipif(etcd_servers.why_not() is not None, reason=str(etcd_servers.why_not()))
 
 
@@ -45,7 +49,10 @@ def test_a_leader_that_was_paused_decides_nothing_when_it_wakes_up(tmp_path: Pat
 
         async def story() -> None:
             both, keeper = [first.address, second.address], EtcdKeeper(etcd.address, "job")
-            async with relay(both) as (agent, hands), relay(both, "b") as (other, others):
+            async with (
+                relay(both, policy=PATIENT) as (agent, hands),
+                relay(both, "b", policy=PATIENT) as (other, others),
+            ):
                 await until(lambda: bool(hands.started and others.started), "a world")
                 await asyncio.to_thread(os.kill, first.process.pid, signal.SIGSTOP)
                 paused, member = time.monotonic(), hands.started[0]
@@ -55,7 +62,7 @@ def test_a_leader_that_was_paused_decides_nothing_when_it_wakes_up(tmp_path: Pat
                 agent.handle(ev.MemberConnected(at=0.0, member=member))
                 await until(lambda: bool(hands.sent), "orders of the second")
                 facts, orders = await keeper.read(), len(hands.sent)
-                async with relay([first.address], "a", kind=Stubborn) as (late, late_hands):
+                async with relay([first.address], "a", kind=Stubborn, policy=PATIENT) as (late, late_hands):
                     late.handle(ev.MemberLost(at=0.0, member=member, cause=_killed()))
                     os.kill(first.process.pid, signal.SIGCONT)
                     await asyncio.to_thread(first.find, r"(not leading any more)")

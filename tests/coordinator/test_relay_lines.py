@@ -23,6 +23,7 @@ from understudy.foundation.parenthood import die_with
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import Seat, StopJob
+from understudy.protocol.policy import Policy
 from understudy.wire import cluster as wire
 from understudy.wire.messages import FromAgent
 
@@ -65,7 +66,7 @@ class Stubborn(Relay):
 
 @contextlib.asynccontextmanager
 async def relay(
-    addresses: Sequence[str], host: str = "a", token: str = TOKEN, kind: type[Relay] = Relay
+    addresses: Sequence[str], host: str = "a", token: str = TOKEN, kind: type[Relay] = Relay, policy: Policy = POLICY
 ) -> AsyncIterator[tuple[Relay, Hands]]:
     hands = Hands()
     introduction = Introduction(
@@ -75,7 +76,7 @@ async def relay(
         ranks=1,
         spares=0,
         place=None,
-        settings=msgspec.to_builtins(POLICY),
+        settings=msgspec.to_builtins(policy),
         store=lambda: "127.0.0.1:1",
         members=lambda: [member for member in hands.started if member not in hands.killed],
     )

@@ -27,6 +27,7 @@ class _Asked:
     """One member: where its page stood, what the kernel says of it, what it answered."""
 
     rank: int
+    generation: int
     step: int
     state: str
     answer: Stacks | None = None
@@ -53,6 +54,7 @@ class StackInquiry:
     _asked: dict[MemberId, _Asked] = field(default_factory=dict)
     _concluding: asyncio.TimerHandle | None = None
     _told: bool = False  # of the present silence
+    _last_told: dict[MemberId, tuple[int, int]] = field(default_factory=dict)  # generation and step it stood in then
 
     def ask(self, workers: Mapping[MemberId, Worker]) -> None:
         """Once per silence."""
@@ -62,7 +64,8 @@ class StackInquiry:
         for member, worker in workers.items():
             if worker.rank is None:
                 continue
-            self._asked[member] = _Asked(worker.rank, worker.page.look().step, self.state_of(member))
+            page = worker.page.look()
+            self._asked[member] = _Asked(worker.rank, page.generation, page.step, self.state_of(member))
             self.send(member, AskStacks(number=self._number))
 
     def answered(self, member: MemberId, stacks: Stacks) -> None:
@@ -89,12 +92,19 @@ class StackInquiry:
             self._told = True
             self.alarm(workers)
 
+    def alarm_about(self, member: MemberId, workers: Mapping[MemberId, Worker]) -> None:
+        """The same, before this member is ended for a hang, unless it stands where it stood when that was last told."""
+        page = workers[member].page.look()
+        if self._last_told.get(member) != (page.generation, page.step):
+            self.alarm(workers)
+
     def close(self) -> None:
         if self._concluding is not None:
             self._concluding.cancel()
 
     def _conclude(self) -> None:
         asked, self._asked, self._concluding = self._asked, {}, None
+        self._last_told = {member: (one.generation, one.step) for member, one in asked.items()}
         for line in grouped({one.rank: one.place() for one in asked.values()}):
             self.say(f"no progress: {line}")
         step = max(one.step for one in asked.values())

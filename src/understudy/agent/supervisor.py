@@ -245,7 +245,7 @@ class Supervisor:
         worker.ended_for, worker.ended_for_hang = reason, hang
         if hang:
             worker.first_sign = worker.page.look().at
-            self._inquiry.alarm(self.workers)
+            self._inquiry.alarm_about(member, self.workers)
         worker.process.kill()
 
     def dismiss(self, member: MemberId, host: HostId, reason: str) -> None:  # noqa: ARG002
@@ -341,7 +341,7 @@ class Supervisor:
         silent = self._liveness.silent_for(now)
         if silent >= deadline:
             self._inquiry.alarm_once(self.workers)
-        elif silent >= _NEARLY * deadline:
+        elif silent >= _NEARLY * min(deadline, self._policy.unresponsive_timeout):
             self._inquiry.ask(self.workers)
         else:
             self._inquiry.forget()

@@ -11,7 +11,7 @@ Knows torch's DataLoader. Does not know steps and shares. Called by `step_loader
 """
 
 import dataclasses
-import os
+import multiprocessing
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -137,7 +137,9 @@ def _rebuilt(loader: "DataLoader[Any]", tasks: _Tasks, workers: int, seed: int) 
 
 
 def _begin_worker(initialise: Callable[[int], None] | None, worker: int) -> None:
-    die_with(os.getppid())
+    parent = multiprocessing.parent_process()  # and not getppid(): it may be dead already, and another in its place
+    if parent is not None and parent.pid is not None:
+        die_with(parent.pid)
     info = get_worker_info()
     assert info is not None and isinstance(info.dataset, TaskDataset)
     torch_worker._worker_info = dataclasses.replace(info, dataset=info.dataset.dataset)
