@@ -350,8 +350,7 @@ def test_a_worker_that_dies_is_an_error_that_names_it(load: Any) -> None:
     data.batch(0, 1, 2)
 
     def kill_and_go_on() -> None:
-        for child in multiprocessing.active_children():
-            child.kill()
+        multiprocessing.active_children()[0].kill()  # torch raises once for each, at any later moment
         for step in range(1, 9):
             data.batch(step, 1, 2)
             time.sleep(0.05)
