@@ -29,6 +29,7 @@ class Checkpointing:
         self._saver: DurableSaver | None = None
         self._damaged: set[int] = set()
         self._trouble: str | None = None  # of the last look
+        self._said, self._unsaid = "", 0  # why the last one was not written, and how many more were not for that reason
 
     # -- saving -------------------------------------------------------------------------------------------------------
 
@@ -56,8 +57,16 @@ class Checkpointing:
                 case Saved(remarks=remarks):
                     for remark in remarks:
                         member.note(f"the checkpoint before step {outcome.step} is whole, but {remark}")
+                    if self._unsaid:
+                        member.note(
+                            f"{self._unsaid} more were not written; the one before step {outcome.step} is whole"
+                        )
+                    self._said, self._unsaid = "", 0
+                case Failed() | Skipped() if outcome.reason == self._said:
+                    self._unsaid += 1
                 case Failed() | Skipped():
                     member.note(f"there is no checkpoint before step {outcome.step}: {outcome.reason}")
+                    self._said = outcome.reason
 
     def new_generation(self, member: "Member") -> None:
         """A save that was under way may wait for a rank that is gone."""

@@ -39,6 +39,7 @@ from understudy.training import memory, nursery, supported
 from understudy.training.audit import unprotected_state
 from understudy.training.bequest import BequestFile
 from understudy.training.checkpointing import Checkpointing
+from understudy.training.collectives_between import tell_of_collectives_between_steps
 from understudy.training.control import ControlLine
 from understudy.training.data import StepData, as_step_data
 from understudy.training.degrading import Degrading
@@ -209,6 +210,7 @@ class Job:
         member.buffers = ChangingBuffers(modules)
         member.ledger.use(self._data, self._share)
         member.degrading = self._degrading(member)
+        tell_of_collectives_between_steps(lambda: member.between_steps, member.note)
         if member.joiner:
             yield from self._rehearse(member)
         else:

@@ -152,6 +152,7 @@ def between_steps() -> Iterator[Row]:
         shape="evaluating",
         flags=impatient,
         disturb=("20@evaluation:7:0,1",),
+        says="the script communicates between steps (allreduce, called from script.py:",
     )
     yield Row(
         name="an evaluation that is longer on one rank",
