@@ -111,6 +111,7 @@ class StandIn:
         self.control = SimpleNamespace(begin_step=lambda _: True, released=True)
         self.failed = False
         self.own_state = SimpleNamespace(begin=lambda _: None, arrive=lambda _: None, exists=False)
+        self.own_buffers = SimpleNamespace(begin=lambda _: None, arrive=lambda _: None)
         self.engines: Any = None
         self.buffers: Any = ChangingBuffers(())
         self.degrading: Degrading | None = None

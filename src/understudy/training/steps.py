@@ -113,6 +113,7 @@ class ProtectedStep(Step):
         self._member.buffers.remember()
         super().__enter__()
         self._member.own_state.begin(self.number)
+        self._member.own_buffers.begin(self.number)
         if self.looks_at_loss and self._member.established and self._member.probation.covers(self.number):
             self._losses = Losses()
             self._losses.begin()
@@ -130,6 +131,7 @@ class ProtectedStep(Step):
             raise StepAbandoned(f"step {self.number} is abandoned at its fence")
         member.show_compute(self.number, seconds)
         member.own_state.arrive(self.number)
+        member.own_buffers.arrive(self.number)
         if member.fenced:
             try:
                 member.fences.of(member.generation).meet(StepNumber(self.number), member.lost_contact)
