@@ -35,6 +35,7 @@ from understudy.training.copies import Copies
 from understudy.training.degrading import Degrading
 from understudy.training.fingerprint import fingerprint_of
 from understudy.training.habits import Habits
+from understudy.training.learning import PATIENCE, Learning, told_apart
 from understudy.training.own_buffers import OwnBuffers, named
 from understudy.training.own_state import OwnState
 from understudy.training.probation import Probation, resumes_finite
@@ -84,6 +85,7 @@ class Member:
         self.engines = Engines(())
         self.buffers = ChangingBuffers(())
         self.habits = Habits()
+        self.learning = Learning(protected)
         self.probation = Probation()
         self.degrading: Degrading | None = None  # known when the loop over the steps begins
         self.generation = Generation(assignment.generation)
@@ -178,6 +180,17 @@ class Member:
 
     # -- the first step -----------------------------------------------------------------------------------------------
 
+    def all_have_learnt(self) -> bool:
+        """Asked after each step of a world that is not established, by all ranks, which get the same answer."""
+        if self._shown is not None:
+            return True  # all had, in an attempt that was cut short
+        learnt, step = self.learning.look(), self.learning.steps
+        if step >= PATIENCE:
+            return True
+        self.world.store.set(self._vote_path(step, self.world.rank), "1" if learnt else "0")
+        votes = self.world.store.multi_get([self._vote_path(step, rank) for rank in self.world.present])
+        return all(vote == b"1" for vote in votes)
+
     def establish(self) -> None:
         """The end of the step in which the engines have settled, a world's first one mostly: learn who is whose twin.
 
@@ -185,11 +198,14 @@ class Member:
         nobody has committed that step, and the world can start over.
         """
         if self._shown is None:
-            self._holdings = self.protected.holdings()
+            self.learning.end()
+            learning, replicated = self.learning, self.protected.replicated_units()
+            self._holdings = told_apart(learning.held, learning.trained, replicated, self.world.rank)
             self._shown = Shown(
                 twin_key=self.protected.twin_key(self._holdings),
                 statistics=bool(statistics_of(self.protected)),
                 buffers=digests_of(shared_buffers(self.protected)),
+                unproven=not learning.trained,
             )
             script = self.world.finish_script()
             self._bequest.write(Bequest(script=script, holdings=self._holdings, shown=self._shown))
@@ -232,7 +248,8 @@ class Member:
             told = [Shown.decode(one) for one in self.world.store.multi_get([self._path(rank) for rank in ranks])]
             keys = [one.twin_key for one in told]
             own_buffers = some_differ(told)  # like own state: nobody could be told later what they should have been
-            self.fenced = len(set(keys)) > 1 or own_buffers or self.own_state.exists
+            unproven = any(one.unproven for one in told)
+            self.fenced = len(set(keys)) > 1 or own_buffers or unproven or self.own_state.exists
             self.ledger.rank_local = differing(self.protected, self.world.rank, dict(zip(ranks, told, strict=True)))
             self.own_buffers.use(self.ledger.rank_local)
             self._somebody_is_alone = any(count == 1 for count in Counter(keys).values())
@@ -261,6 +278,9 @@ class Member:
     def _show(self) -> None:
         assert self._shown is not None
         self.world.store.set(self._path(self.world.rank), self._shown.encode())
+
+    def _vote_path(self, step: int, rank: int) -> str:
+        return f"learnt/{self.founded_in}/{step}/{rank}"
 
     def _path(self, rank: int) -> str:
         return f"twins/{self.founded_in}/{rank}"

@@ -108,6 +108,7 @@ class ProtectedStep(Step):
         self._member.show(Place.IN_STEP)
         if not self._member.established:
             self._member.habits.watch()
+            self._member.learning.watch()
         self._began = time.monotonic()
         self._member.engines.waits.begin()
         self._member.buffers.remember()
@@ -184,7 +185,7 @@ class ProtectedStep(Step):
         self._ended = True
         if not self._member.established or self._member.fenced is None:
             self._member.habits.finish(self.fetched)
-            if self._member.engines.settle():
+            if self._member.engines.settle() and self._member.all_have_learnt():
                 self._member.establish()
         self._commit()
         if self._plan is not None:
