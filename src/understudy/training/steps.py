@@ -110,6 +110,7 @@ class ProtectedStep(Step):
             self._member.habits.watch()
             self._member.learning.watch()
         self._began = time.monotonic()
+        self._member.saving.begin_due()
         self._member.engines.waits.begin()
         self._member.buffers.remember()
         super().__enter__()
