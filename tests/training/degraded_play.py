@@ -111,6 +111,8 @@ class StandIn:
         self.control = SimpleNamespace(begin_step=lambda _: True, released=True)
         self.failed = False
         self.own_state = SimpleNamespace(begin=lambda _: None, arrive=lambda _: None, exists=False)
+        self.learning = SimpleNamespace(watch=lambda: None)
+        self.own_buffers = SimpleNamespace(begin=lambda _: None, arrive=lambda _: None)
         self.engines: Any = None
         self.buffers: Any = ChangingBuffers(())
         self.degrading: Degrading | None = None
@@ -119,6 +121,9 @@ class StandIn:
         self.began_at = 0
         self.probation = Probation()
         self.copies = SimpleNamespace(due=lambda _: False)
+
+    def all_have_learnt(self) -> bool:
+        return True
 
     def establish(self) -> None:
         self.established = self.fenced = True

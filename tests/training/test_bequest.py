@@ -1,6 +1,7 @@
 from pathlib import Path
 
 from understudy.groups.prompter import Line
+from understudy.state.rank_local import Shown
 from understudy.training.bequest import Bequest, BequestFile, shorten
 
 SCRIPT = {
@@ -10,7 +11,7 @@ SCRIPT = {
 
 
 def test_what_is_left_is_found_again(tmp_path: Path) -> None:
-    left = Bequest(script=SCRIPT, holdings={"model.weight": 7}, twin_key="k")
+    left = Bequest(script=SCRIPT, holdings={"model.weight": 7}, shown=Shown(twin_key="k"))
     BequestFile(str(tmp_path), 1, 3).write(left)
     assert BequestFile(str(tmp_path), 1, 3).read() == left == Bequest.decode(left.encode())
     assert BequestFile(str(tmp_path), 2, 3).read() == BequestFile(str(tmp_path), 1, 0).read() == Bequest()
@@ -18,7 +19,7 @@ def test_what_is_left_is_found_again(tmp_path: Path) -> None:
 
 def test_a_short_script_travels_whole() -> None:
     assert shorten(SCRIPT, 1140) is SCRIPT
-    assert Bequest(script=SCRIPT, twin_key="k").for_elsewhere().script == SCRIPT
+    assert Bequest(script=SCRIPT, shown=Shown(twin_key="k")).for_elsewhere().script == SCRIPT
 
 
 def test_the_longest_messages_are_left_out_first() -> None:
@@ -33,7 +34,7 @@ def test_of_equally_long_messages_none_travels_when_not_all_fit() -> None:
 
 
 def test_without_shared_memory_only_the_writer_knows_it_and_nothing_is_raised(tmp_path: Path) -> None:
-    left = Bequest(twin_key="k", holdings={"u": 1})
+    left = Bequest(shown=Shown(twin_key="k"), holdings={"u": 1})
     file = BequestFile(str(tmp_path / "gone"), 1, 3)
     file.write(left)
     assert file.trouble == "No such file or directory"

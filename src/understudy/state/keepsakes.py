@@ -1,5 +1,5 @@
-"""Small state that only one rank has (its random streams, the position of its loader), kept where it outlives the
-process: in two files beside the progress pages, one for even and one for odd steps.
+"""Small state that only one rank has (its random streams, the position of its loader, buffers that replicas do not
+share), kept where it outlives the process: in two files beside the progress pages, one for even and one for odd steps.
 
 A keepsake belongs to the beginning of a step. It is written when the step begins, and before that at the fence of the
 step before: should that step be committed without its rank, there is something to begin the next one with. Nobody needs
@@ -20,8 +20,8 @@ _HEADER = struct.Struct("<QQ16s")  # step, length, digest
 class Keepsakes:
     """Of one rank. Whoever holds the rank writes; its replacement reads."""
 
-    def __init__(self, folder: str, world: int, rank: int) -> None:
-        self._paths = [Path(folder) / f"keepsake-{world}-{rank}-{parity}" for parity in (0, 1)]
+    def __init__(self, folder: str, world: int, rank: int, kind: str = "keepsake") -> None:
+        self._paths = [Path(folder) / f"{kind}-{world}-{rank}-{parity}" for parity in (0, 1)]
         self._files: list[int] = []
 
     def keep(self, step: int, content: bytes) -> str | None:

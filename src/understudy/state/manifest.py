@@ -12,9 +12,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.nn.parallel import DistributedDataParallel
 
 from understudy.state.digests import digest_one, digest_tensors, digest_text, number_of
 from understudy.state.encoding import flatten, unflatten
@@ -187,16 +189,42 @@ class Protected:
                 units |= {f"{_OPTIMIZER}/{name}/{place}/{key}": unit for key in optimizer.state.get(parameter, {})}
         return units
 
-    def holdings(self) -> dict[str, int]:
-        """Unit -> a number that is equal on two ranks exactly when they hold the same bytes of it.
-
-        Ask after an optimizer step: stages of a pipeline, or experts, may have equal names and shapes and even begin
-        with equal values, but they do not get equal gradients."""
-        units = self.units()
-        shards = {
-            f"{PARAMETERS}/{name}/{key}": _offset(parameter)
+    def optimized_units(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Units that an optimizer changes, with their parameters."""
+        known = {
+            id(parameter): f"{PARAMETERS}/{name}/{key}"
             for name, module in self.modules.items()
             for key, parameter in module.named_parameters()
+        }
+        for optimizer in self.optimizers.values():
+            for parameter in parameters_of(optimizer):
+                if id(parameter) in known:
+                    yield known[id(parameter)], parameter
+
+    def replicated_units(self) -> dict[str, tuple[int, ...]]:
+        """Units that DDP keeps equal, with the ranks on which it does: a proof that needs no bytes."""
+        found: dict[str, tuple[int, ...]] = {}
+        for name, module in self.modules.items():
+            names = {id(parameter): f"{PARAMETERS}/{name}/{key}" for key, parameter in module.named_parameters()}
+            for part in module.modules():
+                if isinstance(part, DistributedDataParallel):
+                    ranks = tuple(dist.get_process_group_ranks(part.process_group))
+                    ignored = part.parameters_to_ignore
+                    inner = (parameter for key, parameter in part.module.named_parameters() if key not in ignored)
+                    found |= {names[id(parameter)]: ranks for parameter in inner}
+        return found
+
+    def holdings(self) -> dict[str, int]:
+        """Unit -> a number that is equal on two ranks exactly when they hold the same bytes of it, and DDP keeps it
+        equal on the same ranks.
+
+        Equal bytes mean little before they are trained: see `training.learning`."""
+        units, replicated = self.units(), self.replicated_units()
+        shards = {
+            path: f"{_offset(parameter)}{replicated.get(path, '')}"
+            for name, module in self.modules.items()
+            for key, parameter in module.named_parameters()
+            if (path := f"{PARAMETERS}/{name}/{key}")
         }
         held: dict[str, bytearray] = {}
         saved = [(f"{_FILE}/0", self.saved_bytes(self.save))] if self.save is not None and self.saves_alone else []

@@ -1,7 +1,8 @@
 """Peer memory: copies of one rank's state in memory that outlives its process, in the agent's folder.
 
-Two slots, of which the older one is overwritten, so that one whole copy is there at every moment. A copy is taken in a
-thread while the next step computes: until the next fence nothing changes but buffers, and those are copied at once.
+Two slots, of which the older one is overwritten, so that one whole copy is there at every moment. A copy is begun where
+the next step begins, and taken in a thread while it computes: until its fence nothing changes but buffers, and those
+are copied at once.
 
 A slot says itself whether it is whole: its header is written last, and every tensor has a digest. Whoever gets the rank
 next, in whatever process of this host, finds the slots by the rank's name. Slots of ranks of other hosts have the same

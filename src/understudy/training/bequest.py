@@ -10,18 +10,19 @@ from pathlib import Path
 import msgspec
 
 from understudy.groups.prompter import Line, Script
+from understudy.state.rank_local import Shown
 
 _TRAVELS = 64 * 1024
 """Bytes of a script that go to the coordinator, which has one of every rank."""
 
 
 class Bequest(msgspec.Struct, frozen=True, kw_only=True):
-    """`script`: what the rank was told in its setup. `holdings`: what it holds (`Protected.holdings`). `twin_key`:
-    equal for ranks that hold the same bytes of everything."""
+    """`script`: what the rank was told in its setup. `holdings`: what it holds (`Protected.holdings`). `shown`:
+    what it has shown to all ranks, its twin key above all."""
 
     script: Script = {}
     holdings: dict[str, int] = {}
-    twin_key: str | None = None
+    shown: Shown | None = None
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)

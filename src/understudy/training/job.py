@@ -47,6 +47,7 @@ from understudy.training.ending import finish, finish_early
 from understudy.training.loader import LoaderData
 from understudy.training.member import Member
 from understudy.training.neighbour import Neighbour
+from understudy.training.own_buffers import OwnBuffers
 from understudy.training.own_state import OwnState
 from understudy.training.part_steps import next_part
 from understudy.training.randomness import derived_seed, seed_all
@@ -406,12 +407,16 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
     spool = SpoolWriter(scratch, settings.member, lambda text: control.send(messages.Note(text=text)))
     ledger = StepLedger(spool, settings.member, assignment.rank, assignment.world_size, settings.digest_every)
     fences = Fences(scratch, assignment.rank, assignment.world_size, one_host=not settings.host)
+    protected = Protected()
+    own_buffers = OwnBuffers(Keepsakes(scratch, assignment.founded_in, assignment.rank, "buffers"), protected)
     own_state = OwnState(Keepsakes(scratch, assignment.founded_in, assignment.rank), tracked, joiner)
     member = Member(
         control=control,
         world=world,
         fences=fences,
         own_state=own_state,
+        own_buffers=own_buffers,
+        protected=protected,
         bequest=BequestFile(scratch, assignment.founded_in, assignment.rank),
         host=settings.host,
         progress=progress,

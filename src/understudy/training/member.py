@@ -26,6 +26,7 @@ from understudy.state.buffers import ChangingBuffers
 from understudy.state.giving import Outgoing
 from understudy.state.mail import DefaultGroup, Mail
 from understudy.state.manifest import Protected
+from understudy.state.rank_local import Shown, differing, digests_of, shared_buffers, some_differ, statistics_of
 from understudy.state.taking import Received, Taking
 from understudy.training.bequest import Bequest, BequestFile
 from understudy.training.checkpointing import Checkpointing
@@ -34,6 +35,8 @@ from understudy.training.copies import Copies
 from understudy.training.degrading import Degrading
 from understudy.training.fingerprint import fingerprint_of
 from understudy.training.habits import Habits
+from understudy.training.learning import PATIENCE, Learning, told_apart
+from understudy.training.own_buffers import OwnBuffers, named
 from understudy.training.own_state import OwnState
 from understudy.training.probation import Probation, resumes_finite
 from understudy.training.record import StepLedger
@@ -60,6 +63,8 @@ class Member:
         world: World,
         fences: Fences,
         own_state: OwnState,
+        own_buffers: OwnBuffers,
+        protected: Protected,
         bequest: BequestFile,
         host: str,
         progress: ProgressWriter,
@@ -73,13 +78,14 @@ class Member:
         assert assignment is not None
         self.control, self.world, self.ledger, self._progress = control, world, ledger, progress
         self.fences, self.own_state, self._bequest, self._host = fences, own_state, bequest, host
-        own_state.note = ledger.note = self.note
+        self.own_buffers, self.protected = own_buffers, protected
+        own_state.note = own_buffers.note = ledger.note = self.note
         self.joiner, self.saving, self.checkpoints = joiner, saving, checkpoints
         self.copies = Copies(compare_every, lambda: control.agreed)
-        self.protected = Protected()
         self.engines = Engines(())
         self.buffers = ChangingBuffers(())
         self.habits = Habits()
+        self.learning = Learning(protected)
         self.probation = Probation()
         self.degrading: Degrading | None = None  # known when the loop over the steps begins
         self.generation = Generation(assignment.generation)
@@ -90,7 +96,7 @@ class Member:
         self.in_steps = False
         self.failed = False  # the script has raised: this process is on its way out
         self.fenced: bool | None = None
-        self._twin_key: str | None = None
+        self._shown: Shown | None = None  # to all ranks, once the world is established
         self._holdings: dict[str, int] = {}
         self._outgoing: tuple[StepNumber, Outgoing] | None = None
         self._likely_donor = False
@@ -174,30 +180,49 @@ class Member:
 
     # -- the first step -----------------------------------------------------------------------------------------------
 
+    def all_have_learnt(self) -> bool:
+        """Asked after each step of a world that is not established, by all ranks, which get the same answer."""
+        if self._shown is not None:
+            return True  # all had, in an attempt that was cut short
+        learnt, step = self.learning.look(), self.learning.steps
+        if step >= PATIENCE:
+            return True
+        self.world.store.set(self._vote_path(step, self.world.rank), "1" if learnt else "0")
+        votes = self.world.store.multi_get([self._vote_path(step, rank) for rank in self.world.present])
+        return all(vote == b"1" for vote in votes)
+
     def establish(self) -> None:
         """The end of the step in which the engines have settled, a world's first one mostly: learn who is whose twin.
 
         Who has shown its key has settled; who has seen all keys knows that all have. So if nobody has seen them all,
         nobody has committed that step, and the world can start over.
         """
-        if self._twin_key is None:
-            self._holdings = self.protected.holdings()
-            self._twin_key = self.protected.twin_key(self._holdings)
+        if self._shown is None:
+            self.learning.end()
+            learning, replicated = self.learning, self.protected.replicated_units()
+            self._holdings = told_apart(learning.held, learning.trained, replicated, self.world.rank)
+            self._shown = Shown(
+                twin_key=self.protected.twin_key(self._holdings),
+                statistics=bool(statistics_of(self.protected)),
+                buffers=digests_of(shared_buffers(self.protected)),
+                unproven=not learning.trained,
+            )
             script = self.world.finish_script()
-            self._bequest.write(Bequest(script=script, holdings=self._holdings, twin_key=self._twin_key))
+            self._bequest.write(Bequest(script=script, holdings=self._holdings, shown=self._shown))
             if self._bequest.trouble is not None:
                 self.note(
                     f"what rank {self.world.rank} was told in its setup could not be left in shared memory for a "
                     f"replacement: {self._bequest.trouble}. Only the short messages are, with the coordinator"
                 )
             self.saving.save_first(self, 1 + (self.holds or 0))
-        self._show_twin_key()
+        self._show()
         self.learn_twins()
+        self._tell_of_own_buffers()
         self.established = True  # not earlier: a rank that has shown no key left nothing for a replacement
         self.control.send(
             messages.Established(
                 generation=self.generation,
-                twin_key=self._twin_key,
+                twin_key=self._shown.twin_key,
                 holdings=tuple(self._holdings.values()),
                 bequest=self._bequest.read().for_elsewhere().encode() if self._host or self._bequest.trouble else b"",
                 began_at=self.began_at,
@@ -209,19 +234,24 @@ class Member:
         """A joiner is the twin of whoever was the twin of its predecessor. Returns what that was told in its setup."""
         assert self.control.assignment is not None
         bequest = self._bequest.read()
-        if bequest.twin_key is None:  # the rank was on another host
+        if bequest.shown is None:  # the rank was on another host
             bequest = Bequest.decode(self.control.assignment.bequest)
-        if bequest.twin_key is None:
+        if bequest.shown is None:
             raise TransferError(f"rank {self.world.rank} left nothing behind for its replacement")
-        self._twin_key, self._holdings = bequest.twin_key, bequest.holdings
+        self._shown, self._holdings = bequest.shown, bequest.holdings
         return bequest.script
 
     def learn_twins(self) -> None:
         """Where all ranks are twins no fence is needed: a laggard copies the newer state."""
         if self.fenced is None:
             ranks = self.world.present
-            keys = self.world.store.multi_get([self._twin_path(rank) for rank in ranks])
-            self.fenced = len(set(keys)) > 1 or self.own_state.exists
+            told = [Shown.decode(one) for one in self.world.store.multi_get([self._path(rank) for rank in ranks])]
+            keys = [one.twin_key for one in told]
+            own_buffers = some_differ(told)  # like own state: nobody could be told later what they should have been
+            unproven = any(one.unproven for one in told)
+            self.fenced = len(set(keys)) > 1 or own_buffers or unproven or self.own_state.exists
+            self.ledger.rank_local = differing(self.protected, self.world.rank, dict(zip(ranks, told, strict=True)))
+            self.own_buffers.use(self.ledger.rank_local)
             self._somebody_is_alone = any(count == 1 for count in Counter(keys).values())
             self.somebody_has_a_twin = len(set(keys)) < len(keys)
             if not self._somebody_is_alone:
@@ -233,11 +263,26 @@ class Member:
     def _holdings_to_tell(self) -> tuple[int, ...]:
         return tuple(self._holdings.values()) if self._somebody_is_alone else ()
 
-    def _show_twin_key(self) -> None:
-        assert self._twin_key is not None
-        self.world.store.set(self._twin_path(self.world.rank), self._twin_key)
+    def _tell_of_own_buffers(self) -> None:
+        """Once for all ranks: those without a twin have nobody to differ from."""
+        if self.ledger.rank_local and self.world.rank == 0 and self.somebody_has_a_twin:
+            self.note(
+                f"buffers that replicas do not share, such as batch-norm statistics: {named(self.ledger.rank_local)}. "
+                "They are kept with their rank on its host; a replacement on another host goes on with a twin's"
+            )
 
-    def _twin_path(self, rank: int) -> str:
+    @property
+    def _twin_key(self) -> str | None:
+        return None if self._shown is None else self._shown.twin_key
+
+    def _show(self) -> None:
+        assert self._shown is not None
+        self.world.store.set(self._path(self.world.rank), self._shown.encode())
+
+    def _vote_path(self, step: int, rank: int) -> str:
+        return f"learnt/{self.founded_in}/{step}/{rank}"
+
+    def _path(self, rank: int) -> str:
         return f"twins/{self.founded_in}/{rank}"
 
     # -- recovery -----------------------------------------------------------------------------------------------------
@@ -357,7 +402,7 @@ class Member:
                 self.world.regroup(self.generation, plan.absent)
                 self.engines.reset()
                 self._go_without(plan.absent)
-                self._show_twin_key()  # the store may be a new one
+                self._show()  # the store may be a new one
                 self.learn_twins()
                 self.saving.connect(self)
             with _timed(timings, "transfer"):
@@ -436,7 +481,12 @@ class Member:
                 from_leaver = receiver in donors
                 mail = self._across_bridge() if from_leaver else self._mail
                 taking = Taking(mail, self.protected, donors, wanted, self._host, moved=self._show_that_it_moves)
+                is_own = from_leaver or receiver in plan.from_copies  # with the buffers that belong to this rank
+                if not is_own:
+                    self.own_buffers.hold()
                 received = taking.run(self._tear)
+                if not is_own:
+                    self.own_buffers.put_back(plan.step)
                 self.holds = StepNumber(plan.step)
                 self.ledger.inherited(self.protected, self.generation, plan.step - 1)
             elif self.world.rank in donors and receiver in plan.from_copies:

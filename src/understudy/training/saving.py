@@ -4,6 +4,9 @@ Only where some rank has no twin, and there on all ranks, for all must be able t
 copy is there before the world counts as established. After that a step with which a copy is due counts as committed
 once the copy is whole: before its rank passes the next fence. Where there are other hosts, so is a copy on another one
 (`neighbour`).
+
+A copy is taken while a body computes, never while the script's own code between two steps runs: that may have other
+weights in the model for a while (averaged ones, for an evaluation).
 """
 
 from typing import TYPE_CHECKING
@@ -23,6 +26,7 @@ class Saving:
 
     def __init__(self, snapshots: Snapshots, neighbour: Neighbour) -> None:
         self._snapshots, self.neighbour = snapshots, neighbour
+        self._due: Member | None = None  # a copy is to be begun with the next step
         self._under_way: Member | None = None
         self._first = -1  # the state that was saved when the world was established
         self._complained = False
@@ -80,6 +84,12 @@ class Saving:
         due = trusted and self._snapshots.due(member.holds) and member.holds != self._first
         member.ledger.committed(member.protected, member.generation, member.holds - 1, attempt, sharing, due)
         if due:
+            self._due = member
+
+    def begin_due(self) -> None:
+        """A step begins: what is protected stays as it is until its fence, but for buffers."""
+        member, self._due = self._due, None
+        if member is not None and member.holds is not None:
             self._under_way = member
             self.neighbour.sweep()
             self._snapshots.begin(member.protected, member.holds, self.neighbour.send)
@@ -87,6 +97,7 @@ class Saving:
     def finish(self) -> None:
         """Before state changes. That a copy failed is said, and costs nothing else until it is needed. If it was cut
         short by a recovery, the step counts when the world has resumed and the copy is there."""
+        self.begin_due()
         member, self._under_way = self._under_way, None
         if member is None:
             return

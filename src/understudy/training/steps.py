@@ -108,11 +108,14 @@ class ProtectedStep(Step):
         self._member.show(Place.IN_STEP)
         if not self._member.established:
             self._member.habits.watch()
+            self._member.learning.watch()
         self._began = time.monotonic()
+        self._member.saving.begin_due()
         self._member.engines.waits.begin()
         self._member.buffers.remember()
         super().__enter__()
         self._member.own_state.begin(self.number)
+        self._member.own_buffers.begin(self.number)
         if self.looks_at_loss and self._member.established and self._member.probation.covers(self.number):
             self._losses = Losses()
             self._losses.begin()
@@ -130,6 +133,7 @@ class ProtectedStep(Step):
             raise StepAbandoned(f"step {self.number} is abandoned at its fence")
         member.show_compute(self.number, seconds)
         member.own_state.arrive(self.number)
+        member.own_buffers.arrive(self.number)
         if member.fenced:
             try:
                 member.fences.of(member.generation).meet(StepNumber(self.number), member.lost_contact)
@@ -182,7 +186,7 @@ class ProtectedStep(Step):
         self._ended = True
         if not self._member.established or self._member.fenced is None:
             self._member.habits.finish(self.fetched)
-            if self._member.engines.settle():
+            if self._member.engines.settle() and self._member.all_have_learnt():
                 self._member.establish()
         self._commit()
         if self._plan is not None:
