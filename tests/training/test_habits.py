@@ -59,7 +59,7 @@ def by_hand() -> None:
         (usual, False, "does not take its batch from step.batch()"),
         (one_after_the_other, True, "after an optimizer has stepped"),
         (with_closure, True, "after an optimizer has stepped"),
-        (within_backward, True, "or an optimizer within one"),
+        (within_backward, True, "or steps one in a backward pass"),
         (by_hand, True, "calls neither"),
     ],
 )
@@ -69,7 +69,8 @@ def test_what_is_seen_in_the_first_step(body: Callable[[], None], fetched: bool,
     habits.watch()
     habits.watch()
     body()
-    habits.finish(fetched)
+    habits.finish()
+    habits.learn(fetched)
     found = habits.objection()
     assert found is None if objection is None else objection in (found or "")
     one_after_the_other()  # nobody watches any more

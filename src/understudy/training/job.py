@@ -160,19 +160,19 @@ class Job:
             change = getattr(scaler, name)
 
             def arrive_and_change(*args: Any, change: Callable[..., Any] = change, **kwargs: Any) -> Any:
-                self._before_optimizer()
+                self._before_optimizer(None)
                 return change(*args, **kwargs)
 
             setattr(scaler, name, functools.wraps(change)(arrive_and_change))
 
-    def _before_optimizer(self, *_: Any) -> None:
+    def _before_optimizer(self, optimizer: torch.optim.Optimizer | None, *_: Any) -> None:
         if isinstance(self._current, ProtectedStep):
-            self._current.before_optimizer()
+            self._current.before_optimizer(optimizer)
 
     def _before_unnamed(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if all(optimizer is not known for known in self._protected.unnamed):
             self._protected.unnamed.append(optimizer)
-        self._before_optimizer()
+        self._before_optimizer(optimizer)
 
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if isinstance(self._current, ProtectedStep):
