@@ -9,6 +9,7 @@ import functools
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -43,6 +44,7 @@ from understudy.training.control import ControlLine
 from understudy.training.data import StepData, as_step_data
 from understudy.training.degrading import Degrading
 from understudy.training.ending import finish, finish_early
+from understudy.training.fingerprint import fingerprint_of
 from understudy.training.loader import LoaderData
 from understudy.training.member import Member
 from understudy.training.neighbour import Neighbour
@@ -346,10 +348,25 @@ def join(
     if settings is None:
         return _join_plain(backend, seed, tracked, timeout)
     nursery.start_again_if_unlike_the_others()
-    if dist.is_initialized():
-        raise UsageError("torch.distributed is initialised already; let understudy.join() do it, as the first thing")
-    supported.check(backend)
+    try:
+        if dist.is_initialized():
+            raise UsageError(
+                "torch.distributed is initialised already: understudy.join() makes the default process group; remove "
+                "your own call of init_process_group"
+            )
+        supported.check(backend)
+    except UsageError as error:
+        _report_before_joining(settings, error)
+        raise
     return _join_protected(settings, backend, seed, tracked, timeout)
+
+
+def _report_before_joining(settings: WorkerSettings, error: UsageError) -> None:
+    """There is no member yet that could say why it ends."""
+    control = ControlLine(settings.socket, settings.member, settings.token)
+    summary = "".join(traceback.format_exception_only(error)).strip()
+    failed = messages.ScriptFailed(step=None, summary=summary, fingerprint=fingerprint_of(error), repeats=True)
+    control.send(failed)
 
 
 def _join_plain(backend: str | None, seed: int, tracked: bool, timeout: timedelta) -> Job:

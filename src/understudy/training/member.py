@@ -37,6 +37,7 @@ from understudy.training.copies import Copies
 from understudy.training.degrading import Degrading
 from understudy.training.fingerprint import fingerprint_of
 from understudy.training.habits import Habits
+from understudy.training.hints import add_hint
 from understudy.training.own_state import OwnState
 from understudy.training.probation import Probation, resumes_finite
 from understudy.training.record import StepLedger
@@ -507,13 +508,14 @@ class Member:
         self.failed = True
         if not isinstance(error, Exception):
             return  # KeyboardInterrupt speaks for itself
+        hinted = add_hint(error)
         summary = "".join(traceback.format_exception_only(error)).strip()
         self.control.send(
             messages.ScriptFailed(
                 step=step,
                 summary=summary[-2000:],
                 fingerprint=fingerprint_of(error),
-                repeats=self._would_repeat(error, step),
+                repeats=hinted or self._would_repeat(error, step),
             )
         )
 

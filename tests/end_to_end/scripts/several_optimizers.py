@@ -41,9 +41,7 @@ class Script:
             self.of_critic = torch.optim.Adam(self.critic.parameters(), lr=0.01)
         self.of_maker = torch.optim.SGD(self.maker.parameters(), lr=0.05, momentum=0.9)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.of_critic, step_size=2, gamma=0.7)
-        self.average = torch.optim.swa_utils.AveragedModel(
-            first, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn()
-        )
+        self.average = torch.optim.swa_utils.AveragedModel(first)
         self.step: understudy.Step | None = None
         self.maker.module[0].register_full_backward_pre_hook(lambda *_: self.at("second-backward"))
         self.of_maker.register_step_pre_hook(lambda *_: self.at("second-optimizer"))
@@ -82,7 +80,7 @@ class Script:
     def closure(self, batch: torch.Tensor) -> None:
         evaluations = 0
 
-        def loss_of_critic() -> torch.Tensor:
+        def loss_of_critic() -> float:
             nonlocal evaluations
             evaluations += 1
             if evaluations == 2:
@@ -90,9 +88,11 @@ class Script:
             self.of_critic.zero_grad()
             loss = self.critic(batch).square().mean()
             loss.backward()
-            return loss
+            mean = loss.detach()
+            torch.distributed.all_reduce(mean)  # the optimizer keeps it: it must be the same on all ranks
+            return float(mean)
 
-        self.of_critic.step(loss_of_critic)  # type: ignore[arg-type]
+        self.of_critic.step(loss_of_critic)
         self.scheduler.step()
 
     def accumulation(self, batch: torch.Tensor) -> None:
