@@ -75,3 +75,25 @@ def test_what_is_seen_in_the_first_step(body: Callable[[], None], fetched: bool,
     assert found is None if objection is None else objection in (found or "")
     one_after_the_other()  # nobody watches any more
     assert habits.objection() == found
+
+
+def test_a_collective_inside_or_between_optimizers_is_late_and_one_after_them_is_not() -> None:
+    def seen(*, inside: bool, between: bool) -> bool:
+        habits = Habits()
+        talking = torch.optim.SGD(model.parameters(), lr=0.0)
+        if inside:
+            talking.register_step_pre_hook(lambda *_: habits.collective())
+        habits.watch()
+        loss().backward()
+        habits.collective()
+        talking.step()
+        if between:
+            habits.collective()
+            second.step()
+        habits.collective()
+        habits.finish()
+        return habits.late
+
+    assert not seen(inside=False, between=False)
+    assert seen(inside=True, between=False)
+    assert seen(inside=False, between=True)

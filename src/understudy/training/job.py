@@ -142,6 +142,12 @@ class Job:
         if isinstance(thing, nn.Module):
             self._protected.modules[name] = thing
         elif isinstance(thing, torch.optim.Optimizer):
+            if isinstance(getattr(thing, "optim", None), torch.optim.Optimizer):
+                raise ProtectError(
+                    f"{name} is a {type(thing).__name__}, which keeps its state in an optimizer inside of it, each "
+                    "rank a part of its own: a replacement would not get it. Use the plain optimizer, with FSDP2 "
+                    "(fully_shard) if its state must be sharded"
+                )
             self._protected.optimizers[name] = thing
             thing.register_step_pre_hook(self._before_optimizer)
             thing.register_step_post_hook(self._after_optimizer)
