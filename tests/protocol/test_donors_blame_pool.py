@@ -144,3 +144,8 @@ def test_why_ranks_cannot_be_manned() -> None:
     assert "--spares 0" in (pool_of(spares=0).cannot_fill(1, 0.0) or "")
     assert pool_of(spares=0).cannot_fill(0, 0.0) is None
     assert "--max-replacements" in (pool_of(spares=1, max_replacements=0).cannot_fill(1, 0.0) or "")
+
+
+def test_a_failure_that_repeats_anywhere_is_not_tried_again() -> None:
+    cause = Cause(kind=CauseKind.SCRIPT_ERROR, detail="UsageError: x", step=StepNumber(0), repeats=True)
+    assert "any other process would fail there too: UsageError: x" in (Blame(3).verdict_on(Rank(0), cause) or "")

@@ -41,6 +41,7 @@ from understudy.protocol.sharing_out import Reduction
 from understudy.state.buffers import ChangingBuffers
 from understudy.state.manifest import Protected
 from understudy.state.snapshots import Snapshots
+from understudy.state.undo import Undo
 from understudy.training.checkpointing import Checkpointing
 from understudy.training.degrading import Degrading
 from understudy.training.habits import Habits
@@ -120,6 +121,7 @@ class StandIn:
         self.checkpoints = Checkpointing(None, 0, "")
         self.began_at = 0
         self.probation = Probation()
+        self.undo, self.undoes = Undo(self.protected), False
         self.copies = SimpleNamespace(due=lambda _: False)
 
     def all_have_learnt(self) -> bool:
@@ -137,7 +139,7 @@ class StandIn:
     def nothing(self, *_: Any) -> None:
         return
 
-    show = show_compute = note = recover = nothing
+    show = show_compute = note = recover = notice_habits = nothing
 
     def form(self, generation: int, absent: tuple[int, ...]) -> None:
         """What a recovery does, after the verdict."""

@@ -59,7 +59,7 @@ def by_hand() -> None:
         (usual, False, "does not take its batch from step.batch()"),
         (one_after_the_other, True, "after an optimizer has stepped"),
         (with_closure, True, "after an optimizer has stepped"),
-        (within_backward, True, "or an optimizer within one"),
+        (within_backward, True, "or steps one in a backward pass"),
         (by_hand, True, "calls neither"),
     ],
 )
@@ -69,8 +69,31 @@ def test_what_is_seen_in_the_first_step(body: Callable[[], None], fetched: bool,
     habits.watch()
     habits.watch()
     body()
-    habits.finish(fetched)
+    habits.finish()
+    habits.learn(fetched)
     found = habits.objection()
     assert found is None if objection is None else objection in (found or "")
     one_after_the_other()  # nobody watches any more
     assert habits.objection() == found
+
+
+def test_a_collective_inside_or_between_optimizers_is_late_and_one_after_them_is_not() -> None:
+    def seen(*, inside: bool, between: bool) -> bool:
+        habits = Habits()
+        talking = torch.optim.SGD(model.parameters(), lr=0.0)
+        if inside:
+            talking.register_step_pre_hook(lambda *_: habits.collective())
+        habits.watch()
+        loss().backward()
+        habits.collective()
+        talking.step()
+        if between:
+            habits.collective()
+            second.step()
+        habits.collective()
+        habits.finish()
+        return habits.late
+
+    assert not seen(inside=False, between=False)
+    assert seen(inside=True, between=False)
+    assert seen(inside=False, between=True)

@@ -148,3 +148,11 @@ def test_the_workers_of_a_loader_end_with_the_loop(
             break
     assert seen == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0][: 2 + 2 * leave_at] and multiprocessing.active_children() == []
     assert capsys.readouterr().err.count("understudy: the generator= of the DataLoader is not used") == 1
+
+
+def test_an_optimizer_that_hides_its_state_in_another_one_is_refused(job: understudy.Job) -> None:
+    model = nn.Linear(2, 1)
+    outer = torch.optim.SGD(model.parameters(), lr=0.1)
+    outer.optim = torch.optim.Adam(model.parameters())  # type: ignore[attr-defined]
+    with pytest.raises(ProtectError, match="keeps its state in an optimizer inside of it"):
+        job.protect(model=model, optimizer=outer)

@@ -54,6 +54,7 @@ class Worker:
                 detail=said.summary,
                 exit_code=code if code > 0 else 1,
                 fingerprint=said.fingerprint,
+                repeats=said.repeats,
                 step=bare.step if said.step is None else StepNumber(said.step),
             )
         return bare

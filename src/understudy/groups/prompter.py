@@ -9,6 +9,7 @@ Only small messages are kept. Large ones are parameters and activations: the for
 of no use to a rehearsal.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,9 +47,10 @@ class _Pending:
 
 
 class Recorder:
-    """Listens to the groups of a founding member."""
+    """Listens to the groups of a founding member. `told` is called for every operation."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: Callable[[], None] = lambda: None) -> None:
+        self._told = told
         self._script: Script = {}
         self._groups: list[dist.ProcessGroup] = []
         self._issued: dict[tuple[str, int], _Pending] = {}
@@ -61,6 +63,7 @@ class Recorder:
         group.register_post_hook(_HOOK, lambda call: self._follow(name, call))
 
     def _issue(self, name: str, call: Any) -> None:
+        self._told()
         tensors = heard_in(call)
         if not tensors:
             return

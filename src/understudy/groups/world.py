@@ -66,6 +66,7 @@ class World:
         )
         self._abandoned = abandoned
         self._recorder: Recorder | None = None
+        self.on_collective: Callable[[], None] = lambda: None  # told of each one until the world is established
         self._prompter = Prompter({})
         self._present = list(range(size))
         self._everybody: dict[str, list[int]] = {}  # by group: its members, whether they are present or not
@@ -75,7 +76,7 @@ class World:
 
     def found(self, backend: str) -> None:
         """A new world: all members form the default group together."""
-        self._recorder = Recorder()
+        self._recorder = Recorder(self.on_collective)
         self._make_groups_by(self._make_and_remember)
         dist.init_process_group(
             backend, rank=self.rank, world_size=self.size, store=self._root_store(), timeout=self.timeout

@@ -19,6 +19,8 @@ class Blame:
 
     def verdict_on(self, rank: Rank, cause: Cause) -> str | None:
         """A reason to stop the job, or None when a replacement makes sense."""
+        if cause.repeats:
+            return f"rank {rank} failed {_at(cause.step)}, and any other process would fail there too: {cause.detail}"
         if cause.own_fault:
             if self.last.get(rank) == (cause.step, cause.identity):
                 return (

@@ -20,13 +20,15 @@ EXTERNAL_SIGNALS = frozenset({9, 15, 19})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """`detail` is for people; `fingerprint` is equal for two failures that are the same failure."""
+    """`detail` is for people; `fingerprint` is equal for two failures that are the same failure. `repeats`: nothing but
+    a change of the script helps, so that not even the first of them is answered with a replacement."""
 
     kind: CauseKind
     detail: str
     exit_code: int = 1
     step: StepNumber | None = None
     fingerprint: str = ""
+    repeats: bool = False
 
     @property
     def own_fault(self) -> bool:

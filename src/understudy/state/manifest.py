@@ -103,13 +103,16 @@ class Protected:
     def changed_beside_optimizers(self) -> list[str]:
         """Names of what a step changes by other means than a named optimizer: schedulers, scalers, averages of weights,
         and whatever the script's own functions save."""
+        return [*self.objects, *self.averages(), *(["what save= writes"] if self.save is not None else [])]
+
+    def averages(self) -> dict[str, nn.Module]:
+        """Modules none of whose parameters a named optimizer steps: averages of weights, mostly."""
         stepped = {id(parameter) for optimizer in self.optimizers.values() for parameter in parameters_of(optimizer)}
-        averages = [
-            name
+        return {
+            name: module
             for name, module in self.modules.items()
             if not any(id(parameter) in stepped for parameter in module.parameters())
-        ]
-        return [*self.objects, *averages, *(["what save= writes"] if self.save is not None else [])]
+        }
 
     def inventory(self) -> Inventory:
         tensors = dict(self.parameters())

@@ -25,13 +25,14 @@ class Backwards:
     ) -> None:
         self.weight, self._before, self._after, self._look = weight, before, after, look
         self._run_backward: Callable[..., None] | None = None
+        self._stand_in = self._backward  # one object for good: what is compiled looks at its identity
         self._refusal: Exception | None = None
         self.count = 0
         self.running = False
 
     def begin(self) -> None:
         self._run_backward = torch.autograd.backward
-        torch.autograd.backward = self._backward
+        torch.autograd.backward = self._stand_in
 
     def end(self) -> None:
         """May be called twice."""

@@ -1,51 +1,84 @@
-"""What a script's body does, seen in its first steps: can it be run on a part of a step?
+"""What a script's body does: can it be run on a part of a step, and where in it does the state change for good?
 
-A body that takes its batch from `step.batch()`, runs its backward passes and then its optimizers can be: it is unwound
-before the first optimizer, and has computed all its gradients by then. Nothing is watched once engines have settled.
+A body that takes its batch from `step.batch()`, runs its backward passes and then its optimizers can be run on a part:
+it is unwound before the first optimizer, and has computed all its gradients by then. A body that computes on after an
+optimizer has stepped (a GAN, a closure), or whose optimizer communicates, cannot; and what its optimizers do must be
+taken back when a fault comes between them (`state.undo`).
+
+Backward passes and optimizers are seen in every body. Collectives are seen in the first ones only, because somebody
+else listens to them anyway then.
 """
 
 from typing import Any
 
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from understudy.training.backwards import Backwards
 
 
 class Habits:
-    """Call `watch` at the beginning of the first body and `finish` at its end."""
+    """Call `watch` at the beginning of each body and `finish` at its end; `learn` if it was one of the first ones."""
 
     def __init__(self) -> None:
         self._backwards = Backwards(before=self._before_backward)
-        self._hook: Any = None
-        self._known = self._fetched = self._optimized = self._late = False
+        self._hooks: tuple[Any, ...] = ()
+        self._known = self._fetched = False
+        self._passes = 0
+        self._inside = 0  # optimizers within optimizers
+        self._between = False  # there was a collective after an optimizer: is another one to come?
+        self.optimized = False
+        """An optimizer has stepped in this body, whether it is protected or not."""
+        self.late = False
+        """A backward pass or communication came after an optimizer had begun to change state. Once seen, it stays."""
 
     def watch(self) -> None:
-        if self._hook is not None:
+        if self._hooks:
             return
-        self._optimized = False
+        self.optimized, self._between, self._inside = False, False, 0
         self._backwards.count = 0
         self._backwards.begin()
-        self._hook = register_optimizer_step_pre_hook(self._before_optimizer)
+        self._hooks = (
+            register_optimizer_step_pre_hook(self._before_optimizer),
+            register_optimizer_step_post_hook(self._after_optimizer),
+        )
 
-    def finish(self, fetched: bool) -> None:
-        """`fetched`: the body has asked for its batch."""
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
-            self._backwards.end()
-            self._known, self._fetched = True, fetched
+    def finish(self) -> None:
+        """May be called twice."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = ()
+        self._backwards.end()
+
+    def learn(self, fetched: bool) -> None:
+        """The body that has ended is like all others. `fetched`: it has asked for its batch."""
+        self._known, self._fetched, self._passes = True, fetched, self._backwards.count
+
+    def collective(self) -> None:
+        """One is issued. After the last optimizer it does no harm to the state."""
+        if self._hooks and self.optimized:
+            self.late |= self._inside > 0
+            self._between = True
 
     def _before_backward(self) -> None:
-        self._late |= self._optimized
+        self.late |= self.optimized
 
     def _before_optimizer(self, *_: Any) -> None:
-        self._optimized = True
-        self._late |= self._backwards.running
+        self.late |= self._backwards.running or self._between
+        self.optimized = True
+        self._inside += 1
+
+    def _after_optimizer(self, *_: Any) -> None:
+        self._inside -= 1
+
+    @property
+    def computed_gradients(self) -> bool:
+        """A backward pass has run in this body."""
+        return self._backwards.count > 0
 
     @property
     def backward_passes(self) -> int:
-        """How many there were."""
-        return self._backwards.count
+        """How many there were in the first body."""
+        return self._passes
 
     def objection(self) -> str | None:
         """Why the body cannot be run on a part of a step, if it cannot."""
@@ -53,8 +86,10 @@ class Habits:
             return "its first step is not behind it"
         if not self._fetched:
             return "its body does not take its batch from step.batch()"
-        if not self._backwards.count:
+        if not self._passes:
             return "its body calls neither loss.backward() nor torch.autograd.backward()"
-        if self._late:
-            return "its body runs a backward pass after an optimizer has stepped, or an optimizer within one"
+        if self.late:
+            return (
+                "its body computes on or communicates after an optimizer has stepped, or steps one in a backward pass"
+            )
         return None

@@ -9,6 +9,7 @@ import functools
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -44,6 +45,7 @@ from understudy.training.control import ControlLine
 from understudy.training.data import StepData, as_step_data
 from understudy.training.degrading import Degrading
 from understudy.training.ending import finish, finish_early
+from understudy.training.fingerprint import fingerprint_of
 from understudy.training.loader import LoaderData
 from understudy.training.member import Member
 from understudy.training.neighbour import Neighbour
@@ -142,6 +144,12 @@ class Job:
         if isinstance(thing, nn.Module):
             self._protected.modules[name] = thing
         elif isinstance(thing, torch.optim.Optimizer):
+            if isinstance(getattr(thing, "optim", None), torch.optim.Optimizer):
+                raise ProtectError(
+                    f"{name} is a {type(thing).__name__}, which keeps its state in an optimizer inside of it, each "
+                    "rank a part of its own: a replacement would not get it. Use the plain optimizer, with FSDP2 "
+                    "(fully_shard) if its state must be sharded"
+                )
             self._protected.optimizers[name] = thing
             thing.register_step_pre_hook(self._before_optimizer)
             thing.register_step_post_hook(self._after_optimizer)
@@ -162,19 +170,19 @@ class Job:
             change = getattr(scaler, name)
 
             def arrive_and_change(*args: Any, change: Callable[..., Any] = change, **kwargs: Any) -> Any:
-                self._before_optimizer()
+                self._before_optimizer(None)
                 return change(*args, **kwargs)
 
             setattr(scaler, name, functools.wraps(change)(arrive_and_change))
 
-    def _before_optimizer(self, *_: Any) -> None:
+    def _before_optimizer(self, optimizer: torch.optim.Optimizer | None, *_: Any) -> None:
         if isinstance(self._current, ProtectedStep):
-            self._current.before_optimizer()
+            self._current.before_optimizer(optimizer)
 
     def _before_unnamed(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if all(optimizer is not known for known in self._protected.unnamed):
             self._protected.unnamed.append(optimizer)
-        self._before_optimizer()
+        self._before_optimizer(optimizer)
 
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if isinstance(self._current, ProtectedStep):
@@ -211,7 +219,6 @@ class Job:
         member.buffers = ChangingBuffers(modules)
         member.ledger.use(self._data, self._share)
         member.degrading = self._degrading(member)
-        tell_of_collectives_between_steps(lambda: member.between_steps, member.note)
         if member.joiner:
             yield from self._rehearse(member)
         else:
@@ -349,10 +356,25 @@ def join(
     if settings is None:
         return _join_plain(backend, seed, tracked, timeout)
     nursery.start_again_if_unlike_the_others()
-    if dist.is_initialized():
-        raise UsageError("torch.distributed is initialised already; let understudy.join() do it, as the first thing")
-    supported.check(backend)
+    try:
+        if dist.is_initialized():
+            raise UsageError(
+                "torch.distributed is initialised already: understudy.join() makes the default process group; remove "
+                "your own call of init_process_group"
+            )
+        supported.check(backend)
+    except UsageError as error:
+        _report_before_joining(settings, error)
+        raise
     return _join_protected(settings, backend, seed, tracked, timeout)
+
+
+def _report_before_joining(settings: WorkerSettings, error: UsageError) -> None:
+    """There is no member yet that could say why it ends."""
+    control = ControlLine(settings.socket, settings.member, settings.token)
+    summary = "".join(traceback.format_exception_only(error)).strip()
+    failed = messages.ScriptFailed(step=None, summary=summary, fingerprint=fingerprint_of(error), repeats=True)
+    control.send(failed)
 
 
 def _join_plain(backend: str | None, seed: int, tracked: bool, timeout: timedelta) -> Job:
@@ -433,6 +455,7 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
         ),
         compare_every=settings.compare_every,
     )
+    tell_of_collectives_between_steps(lambda: member.between_steps, member.note)
     holder.append(member)
     if joiner:
         world.enter_sandbox(backend or _backend_for(device), member.inherit())

@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Callable
 
 import msgspec
+import torch
+import torch.distributed as dist
 
 from understudy.detection.progress import Place, ProgressWriter
-from understudy.errors import StepAbandoned, TransferError, UnderstudyError
+from understudy.errors import StepAbandoned, TransferError, UnderstudyError, UsageError
 from understudy.foundation.ids import Generation, StepNumber
 from understudy.groups.engines import Engines
 from understudy.groups.fence import Fences
@@ -28,6 +30,7 @@ from understudy.state.mail import DefaultGroup, Mail
 from understudy.state.manifest import Protected
 from understudy.state.rank_local import Shown, differing, digests_of, shared_buffers, some_differ, statistics_of
 from understudy.state.taking import Received, Taking
+from understudy.state.undo import Undo
 from understudy.training.bequest import Bequest, BequestFile
 from understudy.training.checkpointing import Checkpointing
 from understudy.training.control import ControlLine
@@ -35,6 +38,7 @@ from understudy.training.copies import Copies
 from understudy.training.degrading import Degrading
 from understudy.training.fingerprint import fingerprint_of
 from understudy.training.habits import Habits
+from understudy.training.hints import add_hint
 from understudy.training.learning import PATIENCE, Learning, told_apart
 from understudy.training.own_buffers import OwnBuffers, named
 from understudy.training.own_state import OwnState
@@ -86,6 +90,9 @@ class Member:
         self.buffers = ChangingBuffers(())
         self.habits = Habits()
         self.learning = Learning(protected)
+        world.on_collective = self.habits.collective
+        self.undo = Undo(self.protected)
+        self.undoes = False  # fences are at the ends of bodies, on all ranks alike
         self.probation = Probation()
         self.degrading: Degrading | None = None  # known when the loop over the steps begins
         self.generation = Generation(assignment.generation)
@@ -229,6 +236,28 @@ class Member:
                 replica=self.degrading.replica(self.world.rank, self.world.size) if self.degrading else (),
             )
         )
+        self._agree_on_undo()
+
+    def _agree_on_undo(self) -> None:
+        """Where some ranks met at their first optimizer and others at the ends of their bodies, both would wait for
+        ever. Bodies may differ from rank to rank, and a joiner has seen no body but its rehearsal."""
+        wanted = torch.tensor([int(self.undoes or self.habits.late)], device=self.world.device)
+        dist.all_reduce(wanted, dist.ReduceOp.MAX)
+        self._undo_from_now_on(bool(wanted.item()))
+
+    def notice_habits(self, step: int) -> None:
+        """A later body may be the first to compute on after an optimizer. It was fenced in the usual way."""
+        if self.established and self.habits.late and not self.undoes:
+            self._undo_from_now_on(True, f" from step {step + 1} on")
+
+    def _undo_from_now_on(self, wanted: bool, since: str = "") -> None:
+        if wanted and not self.undoes and self.world.rank == 0 and not self.joiner:
+            self.note(
+                "the body computes or communicates after an optimizer has stepped (several optimizers, a closure, an "
+                "optimizer that communicates): what they change is copied in every step, so that it can be taken back "
+                f"after a fault{since}. That takes as much memory again as parameters and optimizer state"
+            )
+        self.undoes = wanted
 
     def inherit(self) -> Script:
         """A joiner is the twin of whoever was the twin of its predecessor. Returns what that was told in its setup."""
@@ -404,6 +433,7 @@ class Member:
                 self._go_without(plan.absent)
                 self._show()  # the store may be a new one
                 self.learn_twins()
+                self._agree_on_undo()
                 self.saving.connect(self)
             with _timed(timings, "transfer"):
                 self.phase("transfer")
@@ -528,8 +558,22 @@ class Member:
         self.failed = True
         if not isinstance(error, Exception):
             return  # KeyboardInterrupt speaks for itself
+        hinted = add_hint(error)
         summary = "".join(traceback.format_exception_only(error)).strip()
-        self.control.send(messages.ScriptFailed(step=step, summary=summary[-2000:], fingerprint=fingerprint_of(error)))
+        self.control.send(
+            messages.ScriptFailed(
+                step=step,
+                summary=summary[-2000:],
+                fingerprint=fingerprint_of(error),
+                repeats=hinted or self._would_repeat(error, step),
+            )
+        )
+
+    def _would_repeat(self, error: Exception, step: int | None) -> bool:
+        """Must the script be changed? What is wrong in the very first step (shapes, types) is wrong in any process;
+        memory and files may have been short by accident."""
+        in_first_step = step is not None and not self.established
+        return isinstance(error, UsageError) or (in_first_step and not isinstance(error, OSError | MemoryError))
 
 
 class _timed:

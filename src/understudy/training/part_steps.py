@@ -10,6 +10,8 @@ A part that is cut short by a fault is like any other attempt that is: the step 
 from collections.abc import Callable
 from types import TracebackType
 
+import torch
+
 from understudy.errors import PartFinished, StepAbandoned, UsageError
 from understudy.ledger.records import Sharing
 from understudy.training.member import Member
@@ -42,7 +44,7 @@ class EarlyPart(_PartStep):
 
     looks_at_loss = False  # the last part commits the step
 
-    def before_optimizer(self) -> None:
+    def before_optimizer(self, _optimizer: torch.optim.Optimizer | None = None) -> None:
         if self._member.lost_contact():
             raise StepAbandoned(f"step {self.number} is abandoned in one of its parts")
         raise PartFinished(f"step {self.number} has more parts")
@@ -51,6 +53,7 @@ class EarlyPart(_PartStep):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         self._parts.end()
+        self._member.habits.finish()
         if error is not None and not isinstance(error, PartFinished):
             self._parts.start_over()
             return super().__exit__(kind, error, trace)
@@ -68,8 +71,8 @@ class EarlyPart(_PartStep):
 class LastPart(_PartStep):
     """An ordinary step, to whose gradients those of the earlier parts are added."""
 
-    def before_optimizer(self) -> None:
-        super().before_optimizer()
+    def before_optimizer(self, optimizer: torch.optim.Optimizer | None = None) -> None:
+        super().before_optimizer(optimizer)
         self._parts.refuse_late_backward()
 
     def __exit__(

@@ -5,6 +5,11 @@
 The fence is the optimizer's own step pre-hook. Where all ranks are twins nothing is waited for there. Arriving counts
 only while the generation is whole: whoever has heard of an abandonment, or sees a broken connection, turns back. That
 is also what makes a body that swallows exceptions harmless.
+
+A body that needs the others after an optimizer has stepped (a GAN, a closure, see `habits`) has its fence at its end,
+with all optimizers applied; until it has passed that, what they did can be taken back (`state.undo`):
+
+    computing and optimizing ──end of the body──▶ arrived ──all have arrived──▶ applied
 """
 
 import time
@@ -15,11 +20,12 @@ from typing import Any
 import torch
 
 from understudy.detection.progress import Place
-from understudy.errors import StepAbandoned
+from understudy.errors import StepAbandoned, UsageError
 from understudy.foundation.ids import StepNumber
 from understudy.ledger.records import Sharing
 from understudy.protocol.commit import Action, action_for
 from understudy.protocol.positions import Position
+from understudy.training.accumulation import refuse_if_left_over
 from understudy.training.member import Member
 from understudy.training.probation import Losses, after_commit
 from understudy.wire import messages
@@ -67,10 +73,11 @@ class RehearsalStep(Step):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
+        self._member.habits.finish()
         if error is not None:
             self._member.report_script_error(error, None)
         else:
-            self._member.habits.finish(self.fetched)
+            self._member.habits.learn(self.fetched)
             self.settled = self._member.engines.settle()
             self._member.buffers.learn()
         return None
@@ -98,7 +105,9 @@ class ProtectedStep(Step):
         self._member = member
         self._began = 0.0
         self._passed = False
+        self._attempted = False  # an optimizer has stepped, or would have if its scaler had let it
         self._stepped: set[int] = set()
+        self._undo = member.undo if member.undoes else None
         self._ended = False  # the body has run to its end
         self._plan: messages.Resume | None = None
         self._losses: Losses | None = None  # only on probation
@@ -106,8 +115,8 @@ class ProtectedStep(Step):
     def __enter__(self) -> "Step":
         self._member.between_steps = False
         self._member.show(Place.IN_STEP)
+        self._member.habits.watch()
         if not self._member.established:
-            self._member.habits.watch()
             self._member.learning.watch()
         self._began = time.monotonic()
         self._member.saving.begin_due()
@@ -116,6 +125,8 @@ class ProtectedStep(Step):
         super().__enter__()
         self._member.own_state.begin(self.number)
         self._member.own_buffers.begin(self.number)
+        if self._undo is not None:
+            self._undo.begin()
         if self.looks_at_loss and self._member.established and self._member.probation.covers(self.number):
             self._losses = Losses()
             self._losses.begin()
@@ -123,8 +134,20 @@ class ProtectedStep(Step):
 
     # -- the fence -----------------------------------------------------------------------------------------------------
 
-    def before_optimizer(self) -> None:
-        """The fence: called right before state changes."""
+    def before_optimizer(self, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Called right before state changes: this is the fence, unless the change can be taken back. `optimizer` is the
+        one that is about to step, None for a scaler."""
+        self._attempted = True
+        if self._undo is None:
+            self._pass_fence()
+        elif self._member.lost_contact():
+            raise StepAbandoned(f"step {self.number} is abandoned before an optimizer of it")
+        else:
+            self._member.saving.finish()  # it reads what is about to change
+            if optimizer is not None:
+                self._undo.keep(optimizer)
+
+    def _pass_fence(self) -> None:
         if self._passed:
             return
         member, seconds = self._member, time.monotonic() - self._began
@@ -161,12 +184,16 @@ class ProtectedStep(Step):
         member = self._member
         if self._losses is not None:
             self._losses.end()
+        member.habits.finish()
         if error is None:
             try:
                 self._complete()
                 return False
             except StepAbandoned as late:
                 error = late
+            except UsageError as wrong:
+                member.report_script_error(wrong, self.number)
+                raise
             except RuntimeError as late:
                 if not member.lost_contact():
                     raise
@@ -182,12 +209,15 @@ class ProtectedStep(Step):
 
     def _complete(self) -> None:
         """The body has run to its end: commit, and then carry out what the fence left pending."""
-        self.before_optimizer()  # a body without an optimizer step still commits in step with the others
+        if not self._attempted and self._member.habits.computed_gradients:
+            refuse_if_left_over(self._member.protected, self.number)
+        self._pass_fence()  # a body without an optimizer step still commits in step with the others
         self._ended = True
         if not self._member.established or self._member.fenced is None:
-            self._member.habits.finish(self.fetched)
+            self._member.habits.learn(self.fetched)
             if self._member.engines.settle() and self._member.all_have_learnt():
                 self._member.establish()
+        self._member.notice_habits(self.number)
         self._commit()
         if self._plan is not None:
             self._member.carry_out(self._plan)
@@ -197,6 +227,7 @@ class ProtectedStep(Step):
             return
         self.committed = True
         member = self._member
+        member.undo.drop()
         member.buffers.learn()
         member.holds = StepNumber(self.number + 1)
         bad_loss = None if self._losses is None else self._losses.trouble(stepped=bool(self._stepped))
@@ -234,6 +265,8 @@ class ProtectedStep(Step):
             else:
                 member.holds = None  # torn
         elif not self.committed:
+            if self._undo is not None:
+                self._undo.put_back()
             member.buffers.restore()
         if self._plan is not None and not member.abandoned:
             before_plan()

@@ -127,11 +127,13 @@ class Finished(Message, frozen=True, kw_only=True):
 
 
 class ScriptFailed(Message, frozen=True, kw_only=True):
-    """The script raised. `fingerprint` is equal when the same exception came from the same place."""
+    """The script raised. `fingerprint` is equal when the same exception came from the same place. `repeats`: any other
+    process would meet it too."""
 
     step: int | None
     summary: str
     fingerprint: str
+    repeats: bool = False
 
 
 class Note(Message, frozen=True, kw_only=True):
