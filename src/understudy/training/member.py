@@ -5,6 +5,7 @@ what to do; `groups` and `state` do it. Everything here may be interrupted by th
 the next generation.
 """
 
+import functools
 import time
 import traceback
 from collections import Counter
@@ -13,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from understudy.detection.progress import Place, ProgressWriter
-from understudy.errors import StepAbandoned, TransferError, UnderstudyError
+from understudy.errors import StepAbandoned, TransferError, UnderstudyError, UnfitError
 from understudy.foundation.ids import Generation, StepNumber
 from understudy.groups.engines import Engines
 from understudy.groups.fence import Fences
@@ -100,6 +101,8 @@ class Member:
         self._bridge_trouble = "nobody asked for it"
         self._mail = Mail(DefaultGroup(world.place_of))
         self._stillness = Stillness()
+        self._trained = not joiner  # its engines are as its steps, or other ranks, have made them
+        self._is_unfit = False
         self._interrupted_for, self._interrupted_at = Generation(0), 0.0
         self._listeners: list[PhaseListener] = []
         self.between_steps = False  # the main thread is in the script's own code between two steps
@@ -337,7 +340,9 @@ class Member:
             if not self.abandoned:
                 time.sleep(pause)
                 pause = min(2.0, 2 * pause + 0.05)
-                self.control.send(messages.RecoveryTrouble(generation=self.generation, why=trouble))
+                self.control.send(
+                    messages.RecoveryTrouble(generation=self.generation, why=trouble, unfit=self._is_unfit)
+                )
                 self._await_next_generation()
             plan = self.await_verdict(self.position())
 
@@ -355,7 +360,7 @@ class Member:
                 self.phase("regroup")
                 self.world.store.move(plan.store)
                 self.world.regroup(self.generation, plan.absent)
-                self.engines.reset()
+                self._make_engines_equal(plan)
                 self._go_without(plan.absent)
                 self._show_twin_key()  # the store may be a new one
                 self.learn_twins()
@@ -363,6 +368,10 @@ class Member:
             with _timed(timings, "transfer"):
                 self.phase("transfer")
                 received = self._transfer(plan)
+            self._trained = True
+        except UnfitError as error:
+            self._is_unfit = True
+            return str(error)
         except (RuntimeError, OSError, UnderstudyError, StepAbandoned) as error:
             return f"{type(error).__name__}: {error}"
         self._outgoing = None
@@ -375,6 +384,7 @@ class Member:
             return "a new generation was opened"
         told = self._told(received)
         self.control.send(messages.Resumed(generation=self.generation, timings=timings, transfer=told, finite=finite))
+        self.world.forget_former()
         return None
 
     def _go_back_if_wanted(self, plan: messages.Resume) -> None:
@@ -397,6 +407,11 @@ class Member:
         if plan.distrust:
             self.copies.forget_after(plan.step)
         self.saving.forget_after(self, plan.step)
+
+    def _make_engines_equal(self, plan: messages.Resume) -> None:
+        """Like those of ranks that hold the state with which everybody goes on, and have trained up to it."""
+        trained = self._trained and self.world.rank not in plan.donors
+        self.engines.reset(functools.partial(self.world.show_to_group, self.generation), trained)
 
     def _go_without(self, absent: tuple[int, ...]) -> None:
         """Ranks that may be degraded have a share each, by the same number."""

@@ -184,6 +184,8 @@ class ProtectedStep(Step):
             self._member.habits.finish(self.fetched)
             if self._member.engines.settle():
                 self._member.establish()
+        else:
+            self._member.engines.settle()  # an engine may have been used for the first time
         self._commit()
         if self._plan is not None:
             self._member.carry_out(self._plan)
