@@ -27,3 +27,10 @@ def test_a_body_that_differs_by_step_is_exact_after_a_swap(tmp_path: Path, body:
     assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
     swapped = [f"{recovery.step}:{swap[0]}" for recovery in found.recoveries for swap in recovery.swaps]
     assert swapped == list(kill)
+
+
+def test_a_replacement_with_another_total_of_steps_is_refused_and_the_job_ends(tmp_path: Path) -> None:
+    with understudy_run(tmp_path, SCRIPT, "resuming", str(tmp_path), "--kill", "5:1") as job:
+        job.wait(60)
+    assert "its total of steps is 9, but the job's is 14" in job.output
+    assert "let every rank and every replacement read the same one" in job.output

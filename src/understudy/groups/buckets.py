@@ -84,8 +84,8 @@ class BucketLayout:
         the one that this rank has in mind."""
         if self.known.rebuilt or self._fixed:
             return
-        reducer = self._ddp.reducer
-        reducer._update_process_group(_Echo())
+        reducer, echo = self._ddp.reducer, _Echo()  # kept here: C++ does not keep the Python part of a group
+        reducer._update_process_group(echo)
         try:
             rebuilt = reducer._rebuild_buckets()
         except RuntimeError:

@@ -84,6 +84,10 @@ class Protected:
             for key, parameter in module.named_parameters():
                 yield f"{PARAMETERS}/{name}/{key}", parameter
 
+    def own_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Without buffers, as local tensors."""
+        return ((path, local(parameter)) for path, parameter in self._named_parameters())
+
     def optimizer_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         for path, value in self._optimizer_entries():
             if isinstance(value, torch.Tensor):

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from understudy.groups.prompter import Line, Script
+from understudy.training.likeness import Likeness
 
 _TRAVELS = 64 * 1024
 """Bytes of a script that go to the coordinator, which has one of every rank."""
@@ -17,11 +18,12 @@ _TRAVELS = 64 * 1024
 
 class Bequest(msgspec.Struct, frozen=True, kw_only=True):
     """`script`: what the rank was told in its setup. `holdings`: what it holds (`Protected.holdings`). `twin_key`:
-    equal for ranks that hold the same bytes of everything."""
+    equal for ranks that hold the same bytes of everything. `likeness`: what its setup has made."""
 
     script: Script = {}
     holdings: dict[str, int] = {}
     twin_key: str | None = None
+    likeness: Likeness | None = None
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)

@@ -35,6 +35,7 @@ from understudy.training.copies import Copies
 from understudy.training.degrading import Degrading
 from understudy.training.fingerprint import fingerprint_of
 from understudy.training.habits import Habits
+from understudy.training.likeness import Likeness, difference, likeness_of
 from understudy.training.own_state import OwnState
 from understudy.training.probation import Probation, resumes_finite
 from understudy.training.record import StepLedger
@@ -103,6 +104,8 @@ class Member:
         self._stillness = Stillness()
         self._trained = not joiner  # its engines are as its steps, or other ranks, have made them
         self._is_unfit = False
+        self.total = 0  # of steps; known when the loop over them begins
+        self._predecessor: Likeness | None = None  # of a joiner that has not resumed yet
         self._interrupted_for, self._interrupted_at = Generation(0), 0.0
         self._listeners: list[PhaseListener] = []
         self.between_steps = False  # the main thread is in the script's own code between two steps
@@ -187,7 +190,10 @@ class Member:
             self._holdings = self.protected.holdings()
             self._twin_key = self.protected.twin_key(self._holdings)
             script = self.world.finish_script()
-            self._bequest.write(Bequest(script=script, holdings=self._holdings, twin_key=self._twin_key))
+            likeness = likeness_of(self.protected, self.total)
+            self._bequest.write(
+                Bequest(script=script, holdings=self._holdings, twin_key=self._twin_key, likeness=likeness)
+            )
             if self._bequest.trouble is not None:
                 self.note(
                     f"what rank {self.world.rank} was told in its setup could not be left in shared memory for a "
@@ -217,6 +223,7 @@ class Member:
         if bequest.twin_key is None:
             raise TransferError(f"rank {self.world.rank} left nothing behind for its replacement")
         self._twin_key, self._holdings = bequest.twin_key, bequest.holdings
+        self._predecessor = bequest.likeness
         return bequest.script
 
     def learn_twins(self) -> None:
@@ -355,6 +362,7 @@ class Member:
             self.world.connections.break_all()  # nobody uses them any more; gloo takes longer to end whole ones
         timings: dict[str, float] = {}
         try:
+            self._compare_with_predecessor()
             self._go_back_if_wanted(plan)
             with _timed(timings, "regroup"):
                 self.phase("regroup")
@@ -407,6 +415,13 @@ class Member:
         if plan.distrust:
             self.copies.forget_after(plan.step)
         self.saving.forget_after(self, plan.step)
+
+    def _compare_with_predecessor(self) -> None:
+        if self._predecessor is not None:
+            differs = difference(self._predecessor, likeness_of(self.protected, self.total))
+            if differs is not None:
+                raise UnfitError(f"the replacement's script does not do what rank {self.world.rank}'s did: {differs}")
+            self._predecessor = None
 
     def _make_engines_equal(self, plan: messages.Resume) -> None:
         """Like those of ranks that hold the state with which everybody goes on, and have trained up to it."""

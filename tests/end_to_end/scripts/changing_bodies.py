@@ -1,6 +1,7 @@
-"""Bodies that differ from step to step. `changing_bodies.py gan|freezing FOLDER [--kill STEP:RANK ...]`.
+"""Bodies that differ from step to step. `changing_bodies.py gan|freezing|resuming FOLDER [--kill STEP:RANK ...]`.
 
 gan: the discriminator learns in even steps and the generator in odd ones. freezing: half of the network stops learning.
+resuming: a replacement finds a newer checkpoint than the others did, and has fewer steps to go.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import understudy
 STEPS, WIDTH, FREEZE_AT = 14, 24, 4
 
 parser = argparse.ArgumentParser()
-parser.add_argument("body", choices=("gan", "freezing"))
+parser.add_argument("body", choices=("gan", "freezing", "resuming"))
 parser.add_argument("folder", type=Path)
 parser.add_argument("--kill", nargs="*", default=[])
 options = parser.parse_args()
@@ -96,6 +97,20 @@ def freezing() -> None:
             optimizer.zero_grad()
 
 
+def resuming() -> None:
+    done = 5 if list(options.folder.glob("killed-*")) else 0
+    model = engine()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    job.protect(model=model, optimizer=optimizer, data=data)
+    for step in job.steps(STEPS - done):
+        with step:
+            batch = step.batch()
+            hurt(step)
+            (model(batch) - batch).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
 job = understudy.join(seed=3)
 data = understudy.Batches(Samples(), batch_size=4, seed=5)
-{"gan": gan, "freezing": freezing}[options.body]()
+{"gan": gan, "freezing": freezing, "resuming": resuming}[options.body]()
