@@ -64,6 +64,7 @@ class World:
             exists=lambda name: name in c10d._world.pg_names.values(),
             formed=lambda connections: formed(self._generation, connections),
         )
+        store.overheard = self.connections.hear
         self._abandoned = abandoned
         self._recorder: Recorder | None = None
         self._prompter = Prompter({})
