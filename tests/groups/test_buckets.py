@@ -5,10 +5,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import HashStore
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from understudy.errors import UnfitError
+from understudy.errors import UnfitError, UsageError
 from understudy.groups.buckets import BucketLayout, Layout, choose
+from understudy.groups.engines import Engines
 
 
 @pytest.fixture(autouse=True)
@@ -92,3 +94,12 @@ def test_a_module_with_other_parameters_is_unfit() -> None:
     fixed.adopt(fixed.known)
     with pytest.raises(UnfitError, match="find_unused_parameters"):
         other.adopt(fixed.known)
+
+
+def test_a_communication_hook_with_state_is_refused_by_name() -> None:
+    plain, counting = engine(), engine()
+    plain.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    Engines([plain])
+    counting.register_comm_hook(powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=10), powerSGD_hook.powerSGD_hook)
+    with pytest.raises(UsageError, match=r"powerSGD_hook .*PowerSGDState"):
+        Engines([counting])

@@ -17,6 +17,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
+from understudy.errors import UsageError
 from understudy.groups.buckets import BucketLayout, choose
 from understudy.groups.pipelines import Pipelines
 from understudy.groups.waiting import GradientWaits
@@ -42,6 +43,7 @@ class Engines:
 
     def _find(self, module: nn.Module) -> None:
         if isinstance(module, DistributedDataParallel):
+            _refuse_hooks_with_state(module)
             self._ddp.append(module)
             self._buckets.append(BucketLayout(module))
             self.waits.watch(module)
@@ -107,6 +109,19 @@ class Engines:
         for root in self._fsdp_roots:
             root.reset_iter_state()
         self._pipelines.forget_iteration()
+
+
+def _refuse_hooks_with_state(ddp: DistributedDataParallel) -> None:
+    """A hook that remembers (PowerSGD counts its iterations) would let a joiner communicate otherwise."""
+    for hook, state in ddp._comm_hooks:
+        stateless = state is None or isinstance(state, dist.ProcessGroup) or ddp.mixed_precision is not None
+        if not stateless:
+            name = getattr(hook, "__qualname__", str(hook))
+            raise UsageError(
+                f"the communication hook {name} of a DDP module has a state ({type(state).__name__}), which a "
+                "replacement would not have. Leave out register_comm_hook, or use a hook without state, such as "
+                "fp16_compress_hook"
+            )
 
 
 def engines_in_memory() -> list[nn.Module]:
