@@ -9,6 +9,7 @@ UnderstudyError
 ├── Deposed               another coordinator leads; this one decides nothing any more
 ├── TransferError         state did not arrive whole; the recovery is opened again
 ├── RegroupError          process groups could not be formed again; the recovery is opened again
+├── UnfitError            a replacement cannot be made equal to the rank that it takes over; others are tried
 ├── CheckpointError       a checkpoint is partial, damaged or does not fit; an older one may be tried
 └── LedgerError           a ledger is missing or damaged; verify and explain stop
 
@@ -59,6 +60,10 @@ class TransferError(UnderstudyError):
 
 class RegroupError(UnderstudyError):
     """Process groups could not be formed for the new generation."""
+
+
+class UnfitError(UnderstudyError):
+    """This process cannot become the rank that it was given; the message says what its script must change."""
 
 
 class CheckpointError(UnderstudyError):

@@ -7,12 +7,15 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from understudy.groups.connections import Connections, open_sockets
+from understudy.groups.connections import Connections, as_bytes, open_sockets
 
 
 @contextmanager
-def tcp_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+def tcp_pair(told: Connections | None = None) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """`told`: where it listens goes through the store, as a group's does."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        if told is not None:
+            told.hear(b"..." + as_bytes(listener.getsockname()) + bytes(120))
         here = socket.create_connection(listener.getsockname())
         there, _ = listener.accept()
     with here, there:
@@ -46,7 +49,7 @@ def test_a_blocked_call_on_a_groups_connection_fails_at_once_and_others_are_left
     with ExitStack() as stack:
         before = stack.enter_context(tcp_pair())
         with connections.forming():
-            ours = stack.enter_context(tcp_pair())
+            ours = stack.enter_context(tcp_pair(connections))
             unix = socket.socketpair()
             stack.enter_context(unix[0])
             stack.enter_context(unix[1])
@@ -63,7 +66,7 @@ def test_a_blocked_call_on_a_groups_connection_fails_at_once_and_others_are_left
 def test_connections_that_are_just_being_made_can_be_broken() -> None:
     connections = Connections()
     with ExitStack() as stack, connections.forming():
-        pair = stack.enter_context(tcp_pair())
+        pair = stack.enter_context(tcp_pair(connections))
         thread, came = blocked_in_recv(pair[0])
         assert connections.break_all() == 2
         thread.join(2)
@@ -74,12 +77,12 @@ def test_with_fresh_the_older_connections_are_forgotten() -> None:
     connections = Connections()
     with ExitStack() as stack:
         with connections.forming():
-            old = stack.enter_context(tcp_pair())
+            old = stack.enter_context(tcp_pair(connections))
         with connections.forming():
-            added = stack.enter_context(tcp_pair())
+            added = stack.enter_context(tcp_pair(connections))
         assert connections.break_all() == 4
         with connections.forming(fresh=True):
-            new = stack.enter_context(tcp_pair())
+            new = stack.enter_context(tcp_pair(connections))
         assert connections.break_all() == 2
         assert {pair[0].recv(1) for pair in (old, added, new)} == {b""}
 
@@ -88,7 +91,7 @@ def test_a_descriptor_that_was_closed_and_used_again_is_left_alone() -> None:
     connections = Connections()
     with ExitStack() as stack:
         with connections.forming():
-            ours = stack.enter_context(tcp_pair())
+            ours = stack.enter_context(tcp_pair(connections))
         numbers = {ours[0].fileno(), ours[1].fileno()}
         ours[0].close()
         ours[1].close()
@@ -108,7 +111,7 @@ def test_a_peer_that_has_gone_is_seen() -> None:
         before[1].close()
         assert not connections.broken(), "this one is not ours"
     with connections.forming():
-        here, there = (pair := tcp_pair()).__enter__()
+        here, there = (pair := tcp_pair(connections)).__enter__()
     assert not connections.broken()
     there.sendall(b"data to read is no end")
     assert not connections.broken()
@@ -124,9 +127,9 @@ def test_the_end_of_a_group_that_was_destroyed_is_no_loss() -> None:
     connections = Connections(exists=groups.__contains__)
     with ExitStack() as stack:
         with connections.forming("default"):
-            default = stack.enter_context(tcp_pair())
+            default = stack.enter_context(tcp_pair(connections))
         with connections.forming("own"):
-            own = stack.enter_context(tcp_pair())
+            own = stack.enter_context(tcp_pair(connections))
         groups.remove("own")
         assert not connections.broken()
         own[1].close()
@@ -142,7 +145,7 @@ def test_our_own_breaking_is_seen_as_broken() -> None:
     connections = Connections()
     with ExitStack() as stack:
         with connections.forming():
-            stack.enter_context(tcp_pair())
+            stack.enter_context(tcp_pair(connections))
         connections.break_all()
         assert connections.broken()
 
@@ -152,3 +155,21 @@ def test_all_sockets_of_the_process_are_listed() -> None:
         found = open_sockets()
         assert {here.fileno(), there.fileno()} <= set(found)
         assert file.fileno() not in found
+
+
+def test_connections_of_the_script_that_are_opened_meanwhile_are_its_own() -> None:
+    connections = Connections()
+    with ExitStack() as stack:
+        with connections.forming():
+            ours, others = stack.enter_context(tcp_pair(connections)), stack.enter_context(tcp_pair())
+            name_server = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            name_server.connect(("127.0.0.1", 53))
+        others[0].close()
+        assert not connections.broken(), "a download has ended"
+        assert connections.break_all() == 2
+        assert ours[0].recv(1) == b""
+
+
+def test_an_address_is_written_as_the_kernel_does() -> None:
+    assert as_bytes(("127.0.0.1", 0x1234)) == b"\x02\x00\x12\x34\x7f\x00\x00\x01"
+    assert as_bytes(("::1", 0x1234, 0, 0)) == b"\x0a\x00\x12\x34" + bytes(4) + bytes(15) + b"\x01"

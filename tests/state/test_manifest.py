@@ -120,6 +120,37 @@ def test_a_copy_with_older_state_takes_the_newer_one_too() -> None:
     assert laggard.digests() == donor.digests()
 
 
+def test_optimizer_state_that_the_donor_does_not_have_is_dropped() -> None:
+    donor, joiner = Script(1), Script(2)
+    joiner.train(2)
+    install(joiner, carried(donor.protected.inventory()))
+    assert not joiner.optimizer.state
+    for script in (donor, joiner):
+        torch.manual_seed(5)
+        script.train(2)
+    assert joiner.digests() == donor.digests()
+
+
+def test_what_is_frozen_is_frozen_at_the_receiver_too() -> None:
+    donor, joiner = Script(1), Script(2)
+    donor.net.first.requires_grad_(False)
+    joiner.net.norm.requires_grad_(False)
+    install(joiner, carried(donor.protected.inventory()))
+    learns = [parameter.requires_grad for parameter in joiner.net.parameters()]
+    assert learns == [parameter.requires_grad for parameter in donor.net.parameters()] and not all(learns)
+
+
+def test_a_learning_rate_that_is_a_tensor_stays_where_it_is() -> None:
+    def made(rate: float) -> Protected:
+        model = nn.Linear(2, 2)
+        return Protected({"m": model}, {"o": torch.optim.Adam(model.parameters(), lr=torch.tensor(rate))})
+
+    donor, joiner = made(0.5), made(0.25)
+    rate = joiner.optimizers["o"].param_groups[0]["lr"]
+    joiner.install(carried(donor.inventory()))
+    assert joiner.optimizers["o"].param_groups[0]["lr"] is rate and rate.item() == 0.5
+
+
 def change_parameter(script: Script) -> None:
     with torch.no_grad():
         script.net.first.bias[0] += 1e-3

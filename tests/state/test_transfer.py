@@ -6,13 +6,14 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import HashStore
 
-from understudy.errors import TransferError
+from understudy.errors import TransferError, UnfitError
 from understudy.state import contents, mail
 from understudy.state.giving import Outgoing
 from understudy.state.manifest import Protected
@@ -188,8 +189,15 @@ def test_two_donors_that_disagree_accuse_each_other(line: PerThread) -> None:
 
 
 def test_a_donor_of_another_shape_is_refused(line: PerThread) -> None:
-    with pytest.raises(TransferError, match=r"parameters/model/0.weight is .* here but .* at the donor"):
+    with pytest.raises(UnfitError, match=r"parameters/model/0.weight is .* here but .* at a rank that has trained"):
         move(line, make(2, 0, width=WIDE + 8), [make(1, 1, width=WIDE)])
+
+
+def test_a_plain_part_that_was_damaged_on_its_way_is_refused() -> None:
+    table = contents.contents_of(make(1, 1).inventory(), {}, Landmark(), "")
+    table.check(0)
+    with pytest.raises(TransferError, match="besides tensors"):
+        msgspec.structs.replace(table, plain=table.plain + b"x").check(0)
 
 
 def test_an_unknown_type_of_tensor_is_refused() -> None:

@@ -8,6 +8,7 @@ Prints one JSON object: case -> what its ranks found.
 """
 
 import faulthandler
+import functools
 import json
 import multiprocessing
 import os
@@ -146,7 +147,7 @@ class StandIn:
         assert self.degrading is not None
         self.generation = Generation(generation)
         self.world.regroup(self.generation, absent)
-        self.engines.reset()
+        self.engines.reset(functools.partial(self.world.show_to_group, self.generation), trained=True)
         self.fences.absent = absent
         self.degrading.go_without(absent)
 

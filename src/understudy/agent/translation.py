@@ -88,8 +88,8 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
             )
         case msg.Resumed(generation=generation, finite=finite):
             return ev.MemberResumed(at=at, member=member, generation=Generation(generation), finite=finite)
-        case msg.RecoveryTrouble(generation=generation, why=why):
-            return ev.RecoveryFailed(at=at, member=member, generation=Generation(generation), why=why)
+        case msg.RecoveryTrouble(generation=generation, why=why, unfit=unfit):
+            return ev.RecoveryFailed(at=at, member=member, generation=Generation(generation), why=why, unfit=unfit)
         case msg.Finished(generation=generation):
             return ev.MemberFinished(at=at, member=member, generation=Generation(generation))
         case msg.ContactLost(generation=generation, why=why):

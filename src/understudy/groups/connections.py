@@ -2,7 +2,9 @@
 
 gloo has no abort: after a SIGSTOP or a cut link everybody in a collective waits for the group's timeout. Shutting down
 the group's own connections makes a blocked call raise within milliseconds, from any thread. gloo does not tell which
-sockets are its own, so they are found by comparing the process's sockets before and after a group is formed.
+sockets are its own. But ranks tell each other through the store where they listen, so a group's connections are those
+that appear while it is formed and have such an address at one of their ends. Whatever else a script opens meanwhile
+(downloads, name servers), and the store's own client, is nobody's business here.
 
 A script may destroy a group of its own; the end of that group's connections is no loss of a peer.
 """
@@ -12,6 +14,7 @@ import fcntl
 import os
 import select
 import socket
+import struct
 import termios
 import threading
 from array import array
@@ -50,6 +53,7 @@ class Connections:
         self._owned: dict[int, str] = {}
         self._group_of: dict[int, str] = {}
         self._before: dict[int, str] | None = None
+        self._heard: list[bytes] = []  # what went through the store while a group is formed
         self._poll = select.poll()
 
     @contextmanager
@@ -59,7 +63,7 @@ class Connections:
         with self._lock:
             if fresh:
                 self._owned = {fd: name for fd, name in self._owned.items() if self._group_of[fd] == keep}
-            self._before = open_sockets()
+            self._before, self._heard = open_sockets(), []
         try:
             yield
         finally:
@@ -67,11 +71,16 @@ class Connections:
                 appeared = self._appeared()
                 self._owned.update(appeared)
                 self._group_of.update(dict.fromkeys(appeared, group))
-                self._before = None
+                self._before, self._heard = None, []
                 self._poll = select.poll()
                 for descriptor in self._owned:
                     self._poll.register(descriptor, select.POLLRDHUP)
             self._formed(list(appeared))
+
+    def hear(self, value: bytes) -> None:
+        """Something that was told through the store, by this rank or another one."""
+        if self._before is not None:
+            self._heard.append(value)
 
     def broken(self) -> bool:
         """Has any peer gone, as far as the kernel knows? One system call."""
@@ -107,15 +116,28 @@ class Connections:
         return any(_has_unsent(descriptor) for descriptor in _still_open(ours))
 
     def _appeared(self) -> dict[int, str]:
-        return {} if self._before is None else appeared_since(self._before)
+        return {} if self._before is None else appeared_since(self._before, self._was_told)
+
+    def _was_told(self, connection: socket.socket) -> bool:
+        ends = (as_bytes(connection.getsockname()), as_bytes(connection.getpeername()))
+        return any(end in value for value in list(self._heard) for end in ends)
 
 
-def appeared_since(before: dict[int, str]) -> dict[int, str]:
-    """TCP connections that were not there `before`."""
+def as_bytes(address: tuple[str, int] | tuple[str, int, int, int]) -> bytes:
+    """As the kernel writes an address, which is how gloo tells it to others."""
+    port = address[1].to_bytes(2, "big")
+    if ":" not in address[0]:
+        return struct.pack("=H", socket.AF_INET) + port + socket.inet_aton(address[0])
+    host = socket.inet_pton(socket.AF_INET6, address[0].partition("%")[0])
+    return struct.pack("=H", socket.AF_INET6) + port + bytes(4) + host
+
+
+def appeared_since(before: dict[int, str], wanted: Callable[[socket.socket], bool]) -> dict[int, str]:
+    """TCP connections that were not there `before`, as far as they are `wanted`."""
     return {
         descriptor: name
         for descriptor, name in open_sockets().items()
-        if before.get(descriptor) != name and _is_tcp_connection(descriptor)
+        if before.get(descriptor) != name and _is_connection(descriptor, wanted)
     }
 
 
@@ -137,8 +159,14 @@ def _has_unsent(descriptor: int) -> bool:
     return found[0] > 0
 
 
-def _is_tcp_connection(descriptor: int) -> bool:
-    return _with_duplicate(descriptor, lambda _: None)
+def _is_connection(descriptor: int, wanted: Callable[[socket.socket], bool]) -> bool:
+    found = False
+
+    def look(connection: socket.socket) -> None:
+        nonlocal found
+        found = wanted(connection)
+
+    return _with_duplicate(descriptor, look) and found
 
 
 def _shut_down(descriptor: int) -> bool:
@@ -156,7 +184,7 @@ def _with_duplicate(descriptor: int, act: Callable[[socket.socket], None]) -> bo
         return False
     with connection:
         try:
-            if connection.family not in (socket.AF_INET, socket.AF_INET6):
+            if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
                 return False
             if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                 return False

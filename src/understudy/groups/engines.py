@@ -1,23 +1,30 @@
 """What each engine needs around a fault: a clean slate after an aborted step, and equal lazy state on a joiner.
 
-DDP rebuilds its buckets after its first step (with static_graph=True after its second: it does not look at the order of
-gradients before), so a fresh joiner would have another bucket layout than the survivors: it gets the same one by a
-rehearsal in a world of one. FSDP2 has a public reset for aborted iterations. A pipeline stage
+DDP lays its buckets out again after the first step that uses it (with static_graph=True after the second: it does not
+look at the order of gradients before). A joiner has run one in a rehearsal, in a world of one; which layout all have is
+then compared and made equal (`groups.buckets`). FSDP2 has a public reset for aborted iterations. A pipeline stage
 forgets the microbatches that were on their way.
 """
 
 import gc
 import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
+import msgspec
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
+from understudy.errors import UsageError
+from understudy.groups.buckets import BucketLayout, choose
 from understudy.groups.pipelines import Pipelines
 from understudy.groups.waiting import GradientWaits
 from understudy.groups.world import World
+
+Show = Callable[[dist.ProcessGroup, str, bytes], Iterable[bytes]]
+"""Show something to a group, under a name; what each of its ranks shows, the lowest first."""
 
 
 class Engines:
@@ -25,16 +32,20 @@ class Engines:
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         self._ddp: list[DistributedDataParallel] = []
+        self._buckets: list[BucketLayout] = []
         self._fsdp_roots: list[FSDPModule] = []
         self._pipelines = Pipelines()
         self.waits = GradientWaits()
         self._steps = 0  # until everything lazy has happened
+        self._settling = False  # a step has ended, and not all that is lazy has happened yet
         for module in modules:
             self._find(module)
 
     def _find(self, module: nn.Module) -> None:
         if isinstance(module, DistributedDataParallel):
+            _refuse_hooks_with_state(module)
             self._ddp.append(module)
+            self._buckets.append(BucketLayout(module))
             self.waits.watch(module)
         elif isinstance(module, FSDPModule):
             self._fsdp_roots.append(module)
@@ -48,18 +59,27 @@ class Engines:
             world.be_alone(ddp.process_group, unique=_fresh_number())
 
     def settle(self) -> bool:
-        """After a step: what is lazy happens now, on all ranks alike (a collective for DDP). Was that all of it?"""
-        for ddp in self._ddp:
-            ddp.reducer._rebuild_buckets()
+        """After a step: what is lazy happens now, on all ranks alike (a collective for DDP). Was that all of it? An
+        engine that the body has not used yet follows in the step that uses it."""
+        self._settling = True
+        for buckets in self._buckets:
+            buckets.settle()
+        self._settling = False
         self._steps += 1
         return self._steps > any(ddp.static_graph for ddp in self._ddp)
 
-    def reset(self) -> None:
-        """Start equal on all ranks. Called after every regroup by everyone."""
-        for ddp in self._ddp:
-            group = ddp.process_group
-            assert isinstance(group, dist.ProcessGroup)
-            ddp._update_process_group(group)  # type: ignore[no-untyped-call]
+    def reset(self, show: Show, trained: bool) -> None:
+        """Start equal on all ranks. Called after every regroup by everyone. `trained`: what this rank has is that of
+        the state with which everybody goes on."""
+        seen: Counter[str] = Counter()
+        for buckets in self._buckets:
+            if self._settling:
+                buckets.settle_alone()
+            name = buckets.group.group_name
+            own = msgspec.structs.replace(buckets.known, trained=trained and buckets.known.trained)
+            buckets.adopt(choose(show(buckets.group, f"buckets-{seen[name]}", own.encode())))
+            seen[name] += 1
+        self._settling = False
         self.forget_iteration()
 
     def add_up_only(self, only: bool) -> None:
@@ -89,6 +109,19 @@ class Engines:
         for root in self._fsdp_roots:
             root.reset_iter_state()
         self._pipelines.forget_iteration()
+
+
+def _refuse_hooks_with_state(ddp: DistributedDataParallel) -> None:
+    """A hook that remembers (PowerSGD counts its iterations) would let a joiner communicate otherwise."""
+    for hook, state in ddp._comm_hooks:
+        stateless = state is None or isinstance(state, dist.ProcessGroup) or ddp.mixed_precision is not None
+        if not stateless:
+            name = getattr(hook, "__qualname__", str(hook))
+            raise UsageError(
+                f"the communication hook {name} of a DDP module has a state ({type(state).__name__}), which a "
+                "replacement would not have. Leave out register_comm_hook, or use a hook without state, such as "
+                "fp16_compress_hook"
+            )
 
 
 def engines_in_memory() -> list[nn.Module]:

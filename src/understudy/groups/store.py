@@ -42,6 +42,7 @@ class InterruptibleStore(Store):
         self._first = (host, port)
         self._abandoned = abandoned
         self._connections: dict[int, str] = {}
+        self.overheard: Callable[[bytes], None] = lambda _: None  # told of every value that is set or got
         self._asked_at: float | None = None
         self._client = self._connect()
 
@@ -57,7 +58,7 @@ class InterruptibleStore(Store):
         self._await_host()
         before = open_sockets()
         client = TCPStore(self._host, self._port, is_master=False, timeout=self._timeout)
-        self._connections = appeared_since(before)
+        self._connections = appeared_since(before, lambda connection: connection.getpeername()[1] == self._port)
         return client
 
     def _await_host(self) -> None:
@@ -110,17 +111,23 @@ class InterruptibleStore(Store):
 
     def get(self, key: str) -> bytes:
         self.wait([key])
-        return self._ask(lambda client: client.get(key))
+        value = self._ask(lambda client: client.get(key))
+        self.overheard(value)
+        return value
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
         self.wait(keys)
-        return self._ask(lambda client: client.multi_get(keys))
+        values = self._ask(lambda client: client.multi_get(keys))
+        for value in values:
+            self.overheard(value)
+        return values
 
     def set(self, key: str, value: str | bytes) -> None:
         def set_and_see(client: TCPStore) -> None:
             client.set(key, value)  # type: ignore[arg-type]
             client.check([key])  # `set` waits for no answer: without this, a dead store would not be noticed
 
+        self.overheard(value.encode() if isinstance(value, str) else bytes(value))
         self._ask(set_and_see)
 
     def multi_set(self, keys: list[str], values: list[str]) -> None:

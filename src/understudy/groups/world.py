@@ -16,7 +16,7 @@ import functools
 import importlib
 import inspect
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -64,12 +64,14 @@ class World:
             exists=lambda name: name in c10d._world.pg_names.values(),
             formed=lambda connections: formed(self._generation, connections),
         )
+        store.overheard = self.connections.hear
         self._abandoned = abandoned
         self._recorder: Recorder | None = None
         self.on_collective: Callable[[], None] = lambda: None  # told of each one until the world is established
         self._prompter = Prompter({})
         self._present = list(range(size))
         self._everybody: dict[str, list[int]] = {}  # by group: its members, whether they are present or not
+        self._shown: dict[Generation, list[str]] = {}  # keys of ours in the store
         self._without_peers: set[str] = set()  # groups that were made in the sandbox and have no real backend yet
 
     # -- beginning ----------------------------------------------------------------------------------------------------
@@ -186,7 +188,7 @@ class World:
     def _connect(self, backend: Any, generation: Generation, name: str, own: int, everybody: list[int]) -> None:
         """Show where we are to be found, and connect to all who belong to it."""
         prefix = f"handles/{generation}/{name}"
-        self.store.set(f"{prefix}/{own}", backend.get_reconfigure_handle())
+        self._show(generation, f"{prefix}/{own}", backend.get_reconfigure_handle())
         handles = self.store.multi_get([f"{prefix}/{member}" for member in everybody])
         self._reconfigure(backend, generation, [handle.decode() for handle in handles])
 
@@ -205,12 +207,32 @@ class World:
             self._connect(backend, generation, name, own, [0, 1])
         return Bridge(backend, peer=1 - own)
 
+    def show_to_group(self, generation: Generation, group: dist.ProcessGroup, what: str, own: bytes) -> Iterator[bytes]:
+        """Show something to the other members of a group; what each that is present shows, the lowest first. A question
+        to the store is asked only when its answer is wanted."""
+        path = f"{what}/{generation}/{c10d._world.pg_names[group]}"
+        self._show(generation, f"{path}/{self.rank}", own)
+        present = [rank for rank in self.members(group) if rank in self._present]
+        return (self.store.get(f"{path}/{rank}") for rank in present)
+
+    # -- words to other members --------------------------------------------------------------------------------------
+
+    def _show(self, generation: Generation, key: str, value: str | bytes) -> None:
+        self.store.set(key, value)
+        self._shown.setdefault(generation, []).append(key)
+
+    def forget_former(self) -> None:
+        """Nobody will ask what was shown in generations before this one."""
+        for generation in [each for each in self._shown if each < self._generation]:
+            for key in self._shown.pop(generation):
+                self.store.delete_key(key)
+
     # -- copies on other hosts ----------------------------------------------------------------------------------------
 
     def tell_all(self, generation: Generation, what: str, own: str) -> dict[Rank, str]:
         """What every rank that is present says of itself."""
         path = f"{what}/{generation}"
-        self.store.set(f"{path}/{self.rank}", own)
+        self._show(generation, f"{path}/{self.rank}", own)
         told = self.store.multi_get([f"{path}/{rank}" for rank in self._present])
         return {Rank(rank): text.decode() for rank, text in zip(self._present, told, strict=True)}
 
@@ -222,7 +244,8 @@ class World:
             for pair in pairs:
                 store = PrefixStore(f"{PAIRS}/{pair}/{generation}", self.store)
                 backend = dist.ProcessGroupGloo(store, pair.index(self.rank), 2, self._gloo_options([0, 1]))
-                self.store.set(f"{PAIRS}/{pair}/{generation}/{self.rank}", backend.get_reconfigure_handle())
+                key = f"{PAIRS}/{pair}/{generation}/{self.rank}"
+                self._show(generation, key, backend.get_reconfigure_handle())
                 backends[pair] = backend
             connecting = []
             for pair, backend in backends.items():

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import msgspec
 import torch
 
-from understudy.errors import TransferError
+from understudy.errors import TransferError, UnfitError
+from understudy.state.digests import digest_text
 from understudy.state.manifest import PARAMETERS, Inventory
 from understudy.state.same_host import Landmark, Reader, host_identity
 
@@ -27,10 +28,15 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
 
     lines: list[Line]
     plain: bytes
+    plain_digest: str
     host: str
     pid: int
     landmark: bytes
     landmark_address: int
+
+    def check(self, donor: int) -> None:
+        if digest_text(self.plain) != self.plain_digest:
+            raise TransferError(f"what rank {donor} holds besides tensors does not match its digest")
 
     def reader(self, host: str) -> Reader | None:
         """A way into the donor's memory, if this host and this system have one."""
@@ -55,6 +61,7 @@ def contents_of(inventory: Inventory, units: Mapping[str, int], landmark: Landma
     return Contents(
         lines=lines,
         plain=inventory.plain,
+        plain_digest=digest_text(inventory.plain),
         host=host_identity(host) if readable else "",
         pid=os.getpid(),
         landmark=landmark.content,
@@ -72,7 +79,10 @@ def landing_place(line: Line, present: torch.Tensor | None) -> torch.Tensor:
             return present
     elif line.path.startswith(f"{PARAMETERS}/"):
         shape = "absent" if present is None else f"{present.dtype} {tuple(present.shape)}"
-        raise TransferError(f"{line.path} is {shape} here but {dtype} {line.shape} at the donor")
+        raise UnfitError(
+            f"{line.path} is {shape} here but {dtype} {line.shape} at a rank that has trained. Let the script build "
+            "the same model whenever it starts"
+        )
     return torch.empty(line.shape, dtype=dtype)
 
 

@@ -81,6 +81,15 @@ class Protected:
             for key, buffer in module.named_buffers():
                 yield f"{PARAMETERS}/{name}/{key}", local(buffer)
 
+    def _named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        for name, module in self.modules.items():
+            for key, parameter in module.named_parameters():
+                yield f"{PARAMETERS}/{name}/{key}", parameter
+
+    def own_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Without buffers, as local tensors."""
+        return ((path, local(parameter)) for path, parameter in self._named_parameters())
+
     def optimizer_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         for path, value in self._optimizer_entries():
             if isinstance(value, torch.Tensor):
@@ -121,7 +130,8 @@ class Protected:
         scalars = {path: value for path, value in self._optimizer_entries() if not isinstance(value, torch.Tensor)}
         groups = {name: group_options(optimizer) for name, optimizer in self.optimizers.items()}
         objects = {name: thing.state_dict() for name, thing in self.objects.items()}
-        plain = flatten({"scalars": scalars, "groups": groups, "objects": objects}, "state", loose)
+        learns = {path: parameter.requires_grad for path, parameter in self._named_parameters()}
+        plain = flatten({"scalars": scalars, "groups": groups, "objects": objects, "learns": learns}, "state", loose)
         for place, tensor in enumerate(loose):
             tensors[f"{_OBJECT}/{place}"] = local(tensor)
         if self.save is not None:
@@ -138,20 +148,33 @@ class Protected:
     # -- installing ---------------------------------------------------------------------------------------------------
 
     def install(self, inventory: Inventory) -> None:
-        """Take over a received inventory. Parameters and known optimizer tensors were written in place already."""
+        """Take over a received inventory. Parameters and known optimizer tensors were written in place already. State
+        that an optimizer has only here is dropped: it comes from a rehearsal, or from later steps."""
         loose = [tensor for path, tensor in inventory.tensors.items() if path.startswith(f"{_OBJECT}/")]
         plain = unflatten(msgspec.msgpack.decode(inventory.plain, strict=False), loose)
         parameters = {name: parameters_of(optimizer) for name, optimizer in self.optimizers.items()}
+        for path in [path for path, _ in self._optimizer_entries()]:
+            if path not in inventory.tensors and path not in plain["scalars"]:
+                self._drop_optimizer(path, parameters)
         for path, value in (*inventory.tensors.items(), *plain["scalars"].items()):
             if path.startswith(f"{_OPTIMIZER}/"):
                 self._install_optimizer(path, value, parameters)
         for name, groups in plain["groups"].items():
             for group, options in zip(self.optimizers[name].param_groups, groups, strict=True):
-                group.update(options)
+                _update_options(group, options)
+        for path, parameter in self._named_parameters():
+            parameter.requires_grad_(plain["learns"].get(path, parameter.requires_grad))
         for name, state in plain["objects"].items():
             self.objects[name].load_state_dict(state)
         if self.load is not None:
             self.load_bytes(self.load, inventory.tensors[f"{_FILE}/0"])
+
+    def _drop_optimizer(self, path: str, parameters: dict[str, list[torch.Tensor]]) -> None:
+        _, name, place, key = path.split("/", 3)
+        state, parameter = self.optimizers[name].state, parameters[name][int(place)]
+        del state[parameter][key]
+        if not state[parameter]:
+            del state[parameter]  # some optimizers ask whether there is any
 
     def _install_optimizer(self, path: str, value: Any, parameters: dict[str, list[torch.Tensor]]) -> None:
         _, name, place, key = path.split("/", 3)
@@ -280,6 +303,16 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 
 def group_options(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+
+
+def _update_options(group: dict[str, Any], options: dict[str, Any]) -> None:
+    """In place where an option is a tensor: a compiled or captured optimizer reads it from where it was."""
+    for key, value in options.items():
+        present = group.get(key)
+        if isinstance(present, torch.Tensor) and isinstance(value, torch.Tensor) and present.shape == value.shape:
+            present.detach().copy_(value)
+        else:
+            group[key] = value
 
 
 def _offset(tensor: torch.Tensor) -> str:

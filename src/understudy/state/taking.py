@@ -135,7 +135,9 @@ class Taking:
     # -- planning -----------------------------------------------------------------------------------------------------
 
     def _table_of(self, donor: int) -> Contents:
-        return msgspec.msgpack.decode(self._mail.receive_text(donor), type=Contents)
+        table = msgspec.msgpack.decode(self._mail.receive_text(donor), type=Contents)
+        table.check(donor)
+        return table
 
     def _plan_landing(self, tables: dict[int, Contents]) -> None:
         for donor, table in tables.items():

@@ -11,6 +11,7 @@ import msgspec
 
 from understudy.groups.prompter import Line, Script
 from understudy.state.rank_local import Shown
+from understudy.training.likeness import Likeness
 
 _TRAVELS = 64 * 1024
 """Bytes of a script that go to the coordinator, which has one of every rank."""
@@ -18,11 +19,12 @@ _TRAVELS = 64 * 1024
 
 class Bequest(msgspec.Struct, frozen=True, kw_only=True):
     """`script`: what the rank was told in its setup. `holdings`: what it holds (`Protected.holdings`). `shown`:
-    what it has shown to all ranks, its twin key above all."""
+    what it has shown to all ranks, its twin key above all. `likeness`: what its setup has made."""
 
     script: Script = {}
     holdings: dict[str, int] = {}
     shown: Shown | None = None
+    likeness: Likeness | None = None
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)

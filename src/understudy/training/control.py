@@ -159,10 +159,11 @@ class ControlLine:
         os._exit(70)
 
     def _listen_until_closed(self) -> None:
+        poll = select.poll()  # `select` refuses descriptors above 1023, which a script with many files has
+        poll.register(self._socket, select.POLLIN)
         while True:
             pending = self.abandoned > self.noticed
-            ready, _, _ = select.select([self._socket], [], [], _INTERRUPT_EVERY if pending else None)
-            if ready:
+            if poll.poll(1000 * _INTERRUPT_EVERY if pending else None):
                 data = framing.receive(self._socket)
                 if data is None:
                     return

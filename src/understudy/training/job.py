@@ -219,6 +219,7 @@ class Job:
         member.buffers = ChangingBuffers(modules)
         member.ledger.use(self._data, self._share)
         member.degrading = self._degrading(member)
+        member.total = total
         if member.joiner:
             yield from self._rehearse(member)
         else:

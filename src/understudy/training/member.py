@@ -5,6 +5,7 @@ what to do; `groups` and `state` do it. Everything here may be interrupted by th
 the next generation.
 """
 
+import functools
 import time
 import traceback
 from collections import Counter
@@ -15,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from understudy.detection.progress import Place, ProgressWriter
-from understudy.errors import StepAbandoned, TransferError, UnderstudyError, UsageError
+from understudy.errors import StepAbandoned, TransferError, UnderstudyError, UnfitError, UsageError
 from understudy.foundation.ids import Generation, StepNumber
 from understudy.groups.engines import Engines
 from understudy.groups.fence import Fences
@@ -40,6 +41,7 @@ from understudy.training.fingerprint import fingerprint_of
 from understudy.training.habits import Habits
 from understudy.training.hints import add_hint
 from understudy.training.learning import PATIENCE, Learning, told_apart
+from understudy.training.likeness import Likeness, difference, likeness_of
 from understudy.training.own_buffers import OwnBuffers, named
 from understudy.training.own_state import OwnState
 from understudy.training.probation import Probation, resumes_finite
@@ -113,6 +115,10 @@ class Member:
         self._bridge_trouble = "nobody asked for it"
         self._mail = Mail(DefaultGroup(world.place_of))
         self._stillness = Stillness()
+        self._trained = not joiner  # its engines are as its steps, or other ranks, have made them
+        self._is_unfit = False
+        self.total = 0  # of steps; known when the loop over them begins
+        self._predecessor: Likeness | None = None  # of a joiner that has not resumed yet
         self._interrupted_for, self._interrupted_at = Generation(0), 0.0
         self._listeners: list[PhaseListener] = []
         self.between_steps = False  # the main thread is in the script's own code between two steps
@@ -215,7 +221,8 @@ class Member:
                 unproven=not learning.trained,
             )
             script = self.world.finish_script()
-            self._bequest.write(Bequest(script=script, holdings=self._holdings, shown=self._shown))
+            likeness = likeness_of(self.protected, self.total)
+            self._bequest.write(Bequest(script=script, holdings=self._holdings, shown=self._shown, likeness=likeness))
             if self._bequest.trouble is not None:
                 self.note(
                     f"what rank {self.world.rank} was told in its setup could not be left in shared memory for a "
@@ -268,6 +275,7 @@ class Member:
         if bequest.shown is None:
             raise TransferError(f"rank {self.world.rank} left nothing behind for its replacement")
         self._shown, self._holdings = bequest.shown, bequest.holdings
+        self._predecessor = bequest.likeness
         return bequest.script
 
     def learn_twins(self) -> None:
@@ -411,7 +419,9 @@ class Member:
             if not self.abandoned:
                 time.sleep(pause)
                 pause = min(2.0, 2 * pause + 0.05)
-                self.control.send(messages.RecoveryTrouble(generation=self.generation, why=trouble))
+                self.control.send(
+                    messages.RecoveryTrouble(generation=self.generation, why=trouble, unfit=self._is_unfit)
+                )
                 self._await_next_generation()
             plan = self.await_verdict(self.position())
 
@@ -424,12 +434,13 @@ class Member:
             self.world.connections.break_all()  # nobody uses them any more; gloo takes longer to end whole ones
         timings: dict[str, float] = {}
         try:
+            self._compare_with_predecessor()
             self._go_back_if_wanted(plan)
             with _timed(timings, "regroup"):
                 self.phase("regroup")
                 self.world.store.move(plan.store)
                 self.world.regroup(self.generation, plan.absent)
-                self.engines.reset()
+                self._make_engines_equal(plan)
                 self._go_without(plan.absent)
                 self._show()  # the store may be a new one
                 self.learn_twins()
@@ -438,6 +449,10 @@ class Member:
             with _timed(timings, "transfer"):
                 self.phase("transfer")
                 received = self._transfer(plan)
+            self._trained = True
+        except UnfitError as error:
+            self._is_unfit = True
+            return str(error)
         except (RuntimeError, OSError, UnderstudyError, StepAbandoned) as error:
             return f"{type(error).__name__}: {error}"
         self._outgoing = None
@@ -450,6 +465,7 @@ class Member:
             return "a new generation was opened"
         told = self._told(received)
         self.control.send(messages.Resumed(generation=self.generation, timings=timings, transfer=told, finite=finite))
+        self.world.forget_former()
         return None
 
     def _go_back_if_wanted(self, plan: messages.Resume) -> None:
@@ -472,6 +488,18 @@ class Member:
         if plan.distrust:
             self.copies.forget_after(plan.step)
         self.saving.forget_after(self, plan.step)
+
+    def _compare_with_predecessor(self) -> None:
+        if self._predecessor is not None:
+            differs = difference(self._predecessor, likeness_of(self.protected, self.total))
+            if differs is not None:
+                raise UnfitError(f"the replacement's script does not do what rank {self.world.rank}'s did: {differs}")
+            self._predecessor = None
+
+    def _make_engines_equal(self, plan: messages.Resume) -> None:
+        """Like those of ranks that hold the state with which everybody goes on, and have trained up to it."""
+        trained = self._trained and self.world.rank not in plan.donors
+        self.engines.reset(functools.partial(self.world.show_to_group, self.generation), trained)
 
     def _go_without(self, absent: tuple[int, ...]) -> None:
         """Ranks that may be degraded have a share each, by the same number."""

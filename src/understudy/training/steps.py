@@ -217,6 +217,8 @@ class ProtectedStep(Step):
             self._member.habits.learn(self.fetched)
             if self._member.engines.settle() and self._member.all_have_learnt():
                 self._member.establish()
+        else:
+            self._member.engines.settle()  # an engine may have been used for the first time
         self._member.notice_habits(self.number)
         self._commit()
         if self._plan is not None:

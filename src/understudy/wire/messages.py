@@ -118,8 +118,11 @@ class Resumed(Message, frozen=True, kw_only=True):
 
 
 class RecoveryTrouble(Message, frozen=True, kw_only=True):
+    """`unfit`: this joiner can never become the rank that it was given."""
+
     generation: int
     why: str
+    unfit: bool = False
 
 
 class Finished(Message, frozen=True, kw_only=True):
