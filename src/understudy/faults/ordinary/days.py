@@ -16,9 +16,11 @@ PAUSED_AT = 6
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """`disturb`: what happens inside of the script; `act`: from outside, given the folder of the row.
-    `replaced`: ranks that must have been replaced, `may_replace`: that may be; nobody else may. `refused`: words with
-    which the job must end instead of training. `by_parameters`: the ledger cannot be whole, so final parameters are
-    compared instead. `found_within`: seconds from the last sign of life to the decision."""
+    `replaced`: ranks that must have been replaced, `may_replace`: that may be; nobody else may.
+    `refused`: words with which the job must end instead of training. `swap_refused`: words with which the swap must be
+    refused; the job ends well without that rank, at the same global batch.
+    `by_parameters`: the ledger cannot be whole, so final parameters are compared instead.
+    `found_within`: seconds from the last sign of life to the decision."""
 
     name: str
     shape: str = "plain"
@@ -34,6 +36,7 @@ class Row:
     replaced: tuple[int, ...] = ()
     may_replace: tuple[int, ...] = ()
     refused: str = ""
+    swap_refused: str = ""
     says: str = ""
     by_parameters: bool = False
     found_within: float | None = None
@@ -128,7 +131,12 @@ def shapes() -> Iterator[Row]:
     yield killed("GAN in alternating steps, killed in an even one", "alternating", step=8)
     yield killed("GAN in alternating steps, killed in an odd one", "alternating", step=9)
     yield killed("a scaler that skips its first steps", "scaler", step=9)
-    yield killed("warm-up from learning rate 0, killed in step 1", "warm-up", step=1)
+    yield Row(
+        name="warm-up from learning rate 0, killed in step 1",
+        shape="warm-up",
+        disturb=("kill@body:1:1",),
+        may_replace=(1,),  # nothing is trained yet, so the world may as well start over
+    )
     yield killed("warm-up from learning rate 0", "warm-up")
     yield killed("batch norm", "batch-norm")
     yield killed("batch norm with statistics of each rank", "local-batch-norm")
@@ -141,7 +149,7 @@ def shapes() -> Iterator[Row]:
         shape="resuming",
         steps=24,
         disturb=("kill@body:9:1",),
-        refused="steps",
+        swap_refused="its total of steps is",
     )
 
 

@@ -69,6 +69,10 @@ def play(folder: Path, row: Row, references: References) -> str:
         if row.says and row.says not in ended.output:
             raise NotProven(f"nobody said {row.says!r}")
         _check_proofs(folder, row)
+        if row.swap_refused:
+            if row.swap_refused not in ended.output:
+                raise NotProven(f"the swap was not refused with {row.swap_refused!r}:\n{ended.output[-3000:]}")
+            return f"swap refused: {row.swap_refused}; went on without, {ended.seconds:.0f} s"
         reference = references.of(row)
         if row.by_parameters:
             if ended.parameters() != reference.parameters() or len(ended.parameters()) != row.ranks:
