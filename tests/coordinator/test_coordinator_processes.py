@@ -61,7 +61,7 @@ def test_a_leader_that_was_paused_decides_nothing_when_it_wakes_up(tmp_path: Pat
                 assert time.monotonic() - paused < 8.0
                 agent.handle(ev.MemberConnected(at=0.0, member=member))
                 await until(lambda: bool(hands.sent), "orders of the second")
-                facts, orders = await keeper.read(), len(hands.sent)
+                facts, orders = await keeper.read(), list(hands.sent)
                 async with relay([first.address], "a", kind=Stubborn, policy=PATIENT) as (late, late_hands):
                     late.handle(ev.MemberLost(at=0.0, member=member, cause=_killed()))
                     os.kill(first.process.pid, signal.SIGCONT)
@@ -69,7 +69,8 @@ def test_a_leader_that_was_paused_decides_nothing_when_it_wakes_up(tmp_path: Pat
                     await until(lambda: bool(late_hands.said), "a refusal")
                     assert not late.connected and not late_hands.killed
                     assert not late_hands.started and not late_hands.sent
-                assert await keeper.read() == facts and len(hands.sent) == orders and not hands.killed
+                assert await keeper.read() == facts and not hands.killed
+                assert all(order in orders for order in hands.sent), "the second may repeat an order if a line broke"
                 assert await asyncio.to_thread(lambda: first.status()["leading"]) is False
                 second.process.kill()
                 await asyncio.to_thread(first.find, r"(?s)standing by.*standing by.*(leading, term \d+)")

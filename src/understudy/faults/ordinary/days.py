@@ -78,7 +78,6 @@ def stops() -> Iterator[Row]:
             act=lambda _, seconds=seconds: outside.stop(rank, seconds),  # type: ignore[misc]
             replaced=(1,) if seconds > 3 else (),
             found_within=3.5 if seconds > 3 else None,  # 3 s, and the moments that a busy machine takes
-            quick=seconds == 5,
         )
     others = (("spare", outside.spare_process), ("agent", outside.agent_process), ("store", outside.store_process))
     for name, which in others:
@@ -115,8 +114,8 @@ def ends() -> Iterator[Row]:
 
 
 def shapes() -> Iterator[Row]:
-    def killed(name: str, shape: str, place: str = "body", step: int = 7, quick: bool = False) -> Row:
-        return Row(name=name, shape=shape, disturb=(f"kill@{place}:{step}:1",), replaced=(1,), quick=quick)
+    def killed(name: str, shape: str, place: str = "body", step: int = 7) -> Row:
+        return Row(name=name, shape=shape, disturb=(f"kill@{place}:{step}:1",), replaced=(1,))
 
     yield killed("accumulation in one step, killed in the middle of it", "accumulating", "accumulation")
     yield Row(
@@ -126,7 +125,7 @@ def shapes() -> Iterator[Row]:
         quick=True,
     )
     yield killed("a closure, killed inside of it", "closure", "closure")
-    yield killed("GAN, killed between its optimizers", "gan", "between-optimizers", quick=True)
+    yield killed("GAN, killed between its optimizers", "gan", "between-optimizers")
     yield killed("GAN, killed before its second optimizer", "gan", "second-optimizer")
     yield killed("GAN in alternating steps, killed in an even one", "alternating", step=8)
     yield killed("GAN in alternating steps, killed in an odd one", "alternating", step=9)
@@ -197,7 +196,6 @@ def disks() -> Iterator[Row]:
                 mount=outside.disk,
                 act=act,
                 by_parameters=where == "run",
-                quick=(where, how) == ("run", "full"),
             )
 
 
