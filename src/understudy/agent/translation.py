@@ -71,6 +71,8 @@ def to_event(at: float, member: MemberId, message: msg.FromWorker) -> ev.Event |
                     kept=None if message.kept is None else StepNumber(message.kept),
                     saved=tuple(map(StepNumber, message.saved)),
                     keeps=_keeps(message),
+                    tail=message.tail,
+                    in_tail=message.in_tail,
                 ),
                 twin_key=message.twin_key,
                 holdings=message.holdings,

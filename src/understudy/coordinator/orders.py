@@ -8,6 +8,7 @@ from understudy.protocol.commands import (
     KeepAgreed,
     ReleaseMembers,
     ResumeAt,
+    Tail,
 )
 from understudy.protocol.policy import Policy
 from understudy.wire import messages as msg
@@ -57,7 +58,12 @@ def resume(command: ResumeAt, store: str, leave: bool) -> msg.Resume:
         from_copies=tuple(map(int, command.from_copies)),
         distrust=command.distrust,
         probation=command.probation,
+        tail=None if command.tail is None else _tail(command.tail),
     )
+
+
+def _tail(tail: Tail) -> msg.Tail:
+    return msg.Tail(done=tail.done, donor=tail.donor, lacking=tuple(map(int, tail.lacking)))
 
 
 def agreed(command: KeepAgreed) -> msg.Agreed:

@@ -40,7 +40,6 @@ from understudy.training import memory, nursery, supported
 from understudy.training.audit import unprotected_state
 from understudy.training.bequest import BequestFile
 from understudy.training.checkpointing import Checkpointing
-from understudy.training.collectives_between import tell_of_collectives_between_steps
 from understudy.training.control import ControlLine
 from understudy.training.data import StepData, as_step_data
 from understudy.training.degrading import Degrading
@@ -56,7 +55,7 @@ from understudy.training.randomness import derived_seed, seed_all
 from understudy.training.record import StepLedger
 from understudy.training.saving import Saving
 from understudy.training.step_loader import StepLoader
-from understudy.training.steps import ProtectedStep, RehearsalStep, Step
+from understudy.training.steps import ProtectedStep, RehearsalStep, Step, TailStep
 from understudy.training.warmth import warm_up
 from understudy.wire import messages
 
@@ -274,8 +273,14 @@ class Job:
             settled = step.settled
         member.ledger.time("rehearsal", time.monotonic() - start)
         self._protected.forget_gradients()
-        member.in_steps = True
-        member.join_world()
+        plan = member.await_first_plan()
+        if plan.tail is None:
+            member.in_steps = True
+            member.carry_out(plan)
+            return
+        self._current = tail = TailStep(member, plan, self._prepare, self._fetch_for_rehearsal)
+        yield tail
+        self._check_entered(tail)
 
     def _degrading(self, member: Member) -> Degrading:
         return Degrading(
@@ -456,7 +461,7 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
         ),
         compare_every=settings.compare_every,
     )
-    tell_of_collectives_between_steps(lambda: member.between_steps, member.note)
+    member.between.install()
     holder.append(member)
     if joiner:
         world.enter_sandbox(backend or _backend_for(device), member.inherit())

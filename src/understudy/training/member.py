@@ -33,6 +33,7 @@ from understudy.state.rank_local import Shown, differing, digests_of, shared_buf
 from understudy.state.taking import Received, Taking
 from understudy.state.undo import Undo
 from understudy.training.bequest import Bequest, BequestFile
+from understudy.training.between_steps import BetweenSteps
 from understudy.training.checkpointing import Checkpointing
 from understudy.training.control import ControlLine
 from understudy.training.copies import Copies
@@ -113,7 +114,7 @@ class Member:
         self.somebody_has_a_twin = False
         self._bridge: Mail | None = None  # kept, because what was posted last may still be on its way
         self._bridge_trouble = "nobody asked for it"
-        self._mail = Mail(DefaultGroup(world.place_of))
+        self.mail = Mail(DefaultGroup(world.place_of))
         self._stillness = Stillness()
         self._trained = not joiner  # its engines are as its steps, or other ranks, have made them
         self._is_unfit = False
@@ -122,6 +123,8 @@ class Member:
         self._interrupted_for, self._interrupted_at = Generation(0), 0.0
         self._listeners: list[PhaseListener] = []
         self.between_steps = False  # the main thread is in the script's own code between two steps
+        self.between = BetweenSteps(self)
+        self.in_tail = False  # since the last recovery others go on between two steps, and this member with them
         control.when_abandoned(self._interrupt, self._answer_for_main)
         control.in_gradient_wait = lambda: self.engines.waits.waiting
 
@@ -156,7 +159,8 @@ class Member:
         return self.abandoned or self.world.connections.broken()
 
     def position(self) -> Position:
-        return Position(holds=self.holds, established=self.established)
+        tail, waiting = self.between.done, self.between.waiting
+        return Position(holds=self.holds, established=self.established, tail=tail, in_tail=waiting)
 
     # -- called by the control thread -----------------------------------------------------------------------------
 
@@ -343,6 +347,8 @@ class Member:
                     kept=self.copies.kept,
                     saved=self.saving.steps(),
                     keeps=self.saving.neighbour.keeps(),
+                    tail=position.tail,
+                    in_tail=position.in_tail,
                 )
             )
             if self.control.leaving or self.control.taking:
@@ -393,7 +399,7 @@ class Member:
         before_plan()
         self.carry_out(plan)
 
-    def join_world(self) -> None:
+    def await_first_plan(self) -> messages.Resume:
         """A rehearsed joiner waits for groups and state."""
         assert self._twin_key is not None
         self.control.send(
@@ -407,7 +413,12 @@ class Member:
             )
         )
         plan = self.control.await_plan(self.generation, self.checkpoints.steps)
-        self.carry_out(plan if plan is not None else self.await_verdict(self.position()))
+        return plan if plan is not None else self.await_verdict(self.position())
+
+    def go_on_between_steps(self) -> None:
+        """In the script's own code, after a recovery."""
+        self.show(Place.BETWEEN_STEPS)
+        self.between_steps = True
 
     def carry_out(self, plan: messages.Resume) -> None:
         """Regroup, give or take state, resume. A fault meanwhile: once more in the next generation."""
@@ -449,7 +460,8 @@ class Member:
             with _timed(timings, "transfer"):
                 self.phase("transfer")
                 received = self._transfer(plan)
-            self._trained = True
+                self.between.exchange(plan.tail, received=self.world.rank in plan.donors)
+            self._trained, self.in_tail = True, plan.tail is not None
         except UnfitError as error:
             self._is_unfit = True
             return str(error)
@@ -532,12 +544,12 @@ class Member:
 
     def _transfer(self, plan: messages.Resume) -> Received | None:
         received = None
-        self._mail.begin()
+        self.mail.begin()
         for receiver, donors in plan.donors.items():
             if receiver == self.world.rank:
                 wanted = None if receiver in plan.from_copies else frozenset(self._holdings.values())
                 from_leaver = receiver in donors
-                mail = self._across_bridge() if from_leaver else self._mail
+                mail = self._across_bridge() if from_leaver else self.mail
                 taking = Taking(mail, self.protected, donors, wanted, self._host, moved=self._show_that_it_moves)
                 is_own = from_leaver or receiver in plan.from_copies  # with the buffers that belong to this rank
                 if not is_own:
@@ -548,9 +560,9 @@ class Member:
                 self.holds = StepNumber(plan.step)
                 self.ledger.inherited(self.protected, self.generation, plan.step - 1)
             elif self.world.rank in donors and receiver in plan.from_copies:
-                Outgoing(self.saving.neighbour.read(receiver, plan.step)).give_to(self._mail, receiver)
+                Outgoing(self.saving.neighbour.read(receiver, plan.step)).give_to(self.mail, receiver)
             elif self.world.rank in donors:
-                self._give(plan.step).give_to(self._mail, receiver)
+                self._give(plan.step).give_to(self.mail, receiver)
         return received
 
     def _show_that_it_moves(self) -> None:

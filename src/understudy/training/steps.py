@@ -88,6 +88,34 @@ class RehearsalStep(Step):
         return super().__enter__()
 
 
+class TailStep(Step):
+    """A joiner whose predecessor was lost between two steps, while others communicate there. They need it in the code
+    that follows a step: so it rehearses once more, gets the state after that, and goes on there."""
+
+    def __init__(
+        self, member: Member, plan: messages.Resume, prepare: Callable[[int], None], fetch: Callable[[int], Any]
+    ) -> None:
+        super().__init__(plan.step - 1, 0, prepare, fetch)
+        self.rehearsing = True
+        self._member, self._plan = member, plan
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        member = self._member
+        if error is not None:
+            member.report_script_error(error, None)
+            return None
+        member.protected.forget_gradients()
+        member.in_steps = True
+        member.carry_out(self._plan)
+        self.rehearsing = False
+        self.committed = member.in_tail and member.holds == self.number + 1
+        if self.committed:
+            member.go_on_between_steps()
+        return None
+
+
 class ProtectedStep(Step):
     """An attempt that survives the loss of other ranks."""
 
@@ -114,6 +142,7 @@ class ProtectedStep(Step):
 
     def __enter__(self) -> "Step":
         self._member.between_steps = False
+        self._member.between.begin_step()
         self._member.show(Place.IN_STEP)
         self._member.habits.watch()
         if not self._member.established:
@@ -168,7 +197,7 @@ class ProtectedStep(Step):
         """We have arrived and somebody was lost. A commit lets the optimizer go on; otherwise the body unwinds."""
         member = self._member
         member.await_word(f"at the fence of step {self.number}")
-        position = Position(holds=StepNumber(self.number), arrived=True)
+        position = Position(holds=StepNumber(self.number), arrived=True, tail=member.between.done)
         self._plan = member.await_verdict(position)
         if action_for(position, StepNumber(self._plan.step)) is not Action.APPLY:
             raise StepAbandoned(f"step {self.number} will run again in generation {self._plan.generation}")
@@ -223,6 +252,7 @@ class ProtectedStep(Step):
         self._commit()
         if self._plan is not None:
             self._member.carry_out(self._plan)
+            self._member.go_on_between_steps()
 
     def _commit(self) -> None:
         if self.committed:
@@ -235,8 +265,8 @@ class ProtectedStep(Step):
         bad_loss = None if self._losses is None else self._losses.trouble(stepped=bool(self._stepped))
         after_commit(member, self.attempt, self.shared(), bad_loss)
         member.checkpoints.after_commit(member)
-        member.show(Place.BETWEEN_STEPS)
-        member.between_steps = True
+        member.between.begin()
+        member.go_on_between_steps()
 
     def shared(self) -> Sharing | None:
         """What this rank worked on besides its own batch, if ranks are absent."""
@@ -277,3 +307,7 @@ class ProtectedStep(Step):
             member.recover(before_plan)
         if not self.committed:
             member.protected.forget_gradients()
+            # The others are in the code after this step and wait there for this rank, which has got the step from them.
+            self.committed = member.in_tail and member.holds == self.number + 1
+        if self.committed:
+            member.go_on_between_steps()

@@ -68,7 +68,8 @@ class PositionReport(Message, frozen=True, kw_only=True):
     """`holdings` are told again only where some rank has no twin. `kept`: the state on which all twins agreed, and of
     which this member has a copy. `saved`: states that it can bring back from peer memory. `keeps`: copies of other
     ranks' states in memory of this host, as rank and step. `provisional`: the control thread says so for a main thread
-    that is between two steps."""
+    that is between two steps. `tail`: collectives that it has completed since its last step; `in_tail`: it waits in
+    one."""
 
     generation: int
     holds: int | None
@@ -80,6 +81,8 @@ class PositionReport(Message, frozen=True, kw_only=True):
     saved: tuple[int, ...] = ()
     keeps: tuple[tuple[int, int], ...] = ()
     provisional: bool = False
+    tail: int = 0
+    in_tail: bool = False
 
 
 class Prepared(Message, frozen=True, kw_only=True):
@@ -249,6 +252,15 @@ class Abandon(Message, frozen=True, kw_only=True):
     take: bool = False
 
 
+class Tail(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranks wait in collectives between two steps. `donor` has completed most of them, `done`, and tells their results
+    to ranks that are `lacking` some."""
+
+    done: int
+    donor: int
+    lacking: tuple[int, ...] = ()
+
+
 class Resume(Message, frozen=True, kw_only=True):
     """All reach state `step`; `donors` maps each receiving rank, in turn, to the ranks that hold the same bytes.
     A rank that is its own donor takes the state from whoever held it before; that one is told to `leave`.
@@ -271,6 +283,7 @@ class Resume(Message, frozen=True, kw_only=True):
     from_copies: tuple[int, ...] = ()
     distrust: bool = False
     probation: int = 0
+    tail: Tail | None = None
 
 
 class Agreed(Message, frozen=True, kw_only=True):

@@ -161,6 +161,13 @@ def between_steps() -> Iterator[Row]:
         disturb=("20@evaluation:7:0,1",),
         says="the script communicates between steps (allreduce, called from script.py:",
     )
+    for place, rank in (("evaluation", 1), ("evaluation", 0), ("second-collective", 1), ("after-evaluation", 1)):
+        yield Row(
+            name=f"rank {rank} killed between steps, {place.replace('-', ' ')}",
+            shape="evaluating",
+            disturb=(f"kill@{place}:7:{rank}",),
+            replaced=(rank,),
+        )
     yield Row(
         name="an evaluation that is longer on one rank",
         shape="evaluating",

@@ -43,8 +43,11 @@ class References:
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def folder_of(self, row: Row) -> Path:
+        return self.folder / f"{row.shape}-{row.ranks}-{row.steps}"
+
     def of(self, row: Row) -> Ended:
-        key = f"{row.shape}-{row.ranks}-{row.steps}"
+        key = self.folder_of(row).name
         with self._lock:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:
@@ -79,6 +82,7 @@ def play(folder: Path, row: Row, references: References) -> str:
                 raise NotProven("the parameters differ from those of the run without trouble")
             return f"identical parameters, {ended.seconds:.0f} s"
         require_identical(reference.run, ended.run, row.name)
+        _compare_evaluations(references.folder_of(row), folder)
         return f"identical{_check_replaced(row, ended.run)}, {ended.seconds:.0f} s"
 
 
@@ -112,6 +116,14 @@ def _refused(row: Row, ended: Ended) -> str:
     if row.refused not in ended.output:
         raise NotProven(f"it ended without the words {row.refused!r}:\n{ended.output[-3000:]}")
     return f"refused: {row.refused}, {ended.seconds:.0f} s"
+
+
+def _compare_evaluations(reference: Path, folder: Path) -> None:
+    """What each rank has found in each evaluation."""
+    for wanted in (reference / "proofs").glob("evaluation-*"):
+        found = folder / "proofs" / wanted.name
+        if not found.exists() or found.read_text() != wanted.read_text():
+            raise NotProven(f"{wanted.name}: {found.read_text() if found.exists() else 'not there'}")
 
 
 def _check_proofs(folder: Path, row: Row) -> None:

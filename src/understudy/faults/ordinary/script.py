@@ -287,9 +287,17 @@ def evaluating(day: Day) -> tuple[Body, Between]:
             return
         with torch.no_grad():
             total = loss_of(model.module.eval(), held_out)
+        model.train()  # type: ignore[no-untyped-call]
         day.disturb.at("evaluation", step.number)
         torch.distributed.all_reduce(total)
-        model.train()  # type: ignore[no-untyped-call]
+        day.disturb.at("second-collective", step.number)
+        gathered = [torch.zeros_like(total) for _ in range(day.job.world_size)]
+        torch.distributed.all_gather(gathered, total * (1 + day.job.rank))
+        if day.options.proofs is not None:
+            day.options.proofs.mkdir(parents=True, exist_ok=True)
+            found = " ".join(str(one.item()) for one in (total, *gathered))
+            (day.options.proofs / f"evaluation-{step.number}-{day.job.rank}.txt").write_text(found)
+        day.disturb.at("after-evaluation", step.number)
 
     return body, between
 
