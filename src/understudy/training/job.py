@@ -48,6 +48,7 @@ from understudy.training.fingerprint import fingerprint_of
 from understudy.training.loader import LoaderData
 from understudy.training.member import Member
 from understudy.training.neighbour import Neighbour
+from understudy.training.optimizers import Unprotected, optimizers_within
 from understudy.training.own_buffers import OwnBuffers
 from understudy.training.own_state import OwnState
 from understudy.training.part_steps import next_part
@@ -142,6 +143,9 @@ class Job:
     def _register(self, name: str, thing: Any) -> None:
         if isinstance(thing, nn.Module):
             self._protected.modules[name] = thing
+        elif inner := optimizers_within(thing):
+            for place, optimizer in enumerate(inner):
+                self._register(name if len(inner) == 1 else f"{name}/{place}", optimizer)
         elif isinstance(thing, torch.optim.Optimizer):
             if isinstance(getattr(thing, "optim", None), torch.optim.Optimizer):
                 raise ProtectError(
@@ -201,6 +205,8 @@ class Job:
         self._warn_about_unprotected(self._member, sys._getframe(1))
         if self._protected.saves_alone:
             register_optimizer_step_pre_hook(self._before_unnamed)
+        elif self._protected.save is None:
+            register_optimizer_step_pre_hook(Unprotected(self._protected).refuse)
         return self._protected_steps(self._member, total)
 
     def _plain_steps(self, total: int) -> Iterator[Step]:
