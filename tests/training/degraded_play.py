@@ -43,6 +43,7 @@ from understudy.state.buffers import ChangingBuffers
 from understudy.state.manifest import Protected
 from understudy.state.snapshots import Snapshots
 from understudy.state.undo import Undo
+from understudy.training.between_steps import BetweenSteps
 from understudy.training.checkpointing import Checkpointing
 from understudy.training.degrading import Degrading
 from understudy.training.habits import Habits
@@ -102,12 +103,13 @@ class StandIn:
     def __init__(self, case: Case, rank: int, folder: str, world: World) -> None:
         self.case = case
         self.world, self.protected, self.habits = world, Protected(), Habits()
+        self.between = BetweenSteps(self)  # type: ignore[arg-type]
         lines = RecordLog(WrittenAtOnce(steps_file(Path(folder, "ledger"), f"m-{rank}")))
         self.ledger = StepLedger(lines, f"m-{rank}", rank, case.ranks, 0)
         self.fences = Fences(folder, rank, case.ranks)
         self.generation = Generation(1)
         self.holds: StepNumber | None = StepNumber(0)
-        self.joiner = self.abandoned = self.established = False
+        self.joiner = self.abandoned = self.established = self.in_tail = False
         self.in_steps = False
         self.fenced: bool | None = None
         self.control = SimpleNamespace(begin_step=lambda _: True, released=True)
@@ -140,7 +142,7 @@ class StandIn:
     def nothing(self, *_: Any) -> None:
         return
 
-    show = show_compute = note = recover = notice_habits = nothing
+    show = show_compute = note = recover = notice_habits = go_on_between_steps = nothing
 
     def form(self, generation: int, absent: tuple[int, ...]) -> None:
         """What a recovery does, after the verdict."""
