@@ -129,7 +129,7 @@ def disk(folder: Path) -> Iterator[Path]:
     with open(image, "wb") as file:
         file.truncate(16 << 20)
     _command("mkfs.ext4", "-q", "-F", "-m", "0", str(image))
-    _command("mount", "-o", "loop", str(image), str(folder))
+    _command("mount", "-o", "loop,errors=remount-ro", str(image), str(folder))
     try:
         yield folder
     finally:
@@ -161,7 +161,7 @@ def make_read_only(folder: Path, at_step: int = 6) -> Act:
 
     def act(job: LiveRun) -> None:
         wait_for_step(job, at_step)
-        _command("mount", "-o", "remount,ro,abort", str(folder))
+        _command("mount", "-o", "remount,abort", str(folder))
 
     return act
 
