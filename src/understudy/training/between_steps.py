@@ -42,7 +42,10 @@ _METHODS = (*_ALIKE, *_OWN_RESULT)
 _MOST_KEPT = 64 << 20
 """Bytes of results since the last commit; what is more is not kept."""
 
-_TORCH, _PACKAGE = Path(torch.__file__).parent, Path(__file__).parent.parent
+_TORCH = Path(torch.__file__).parent
+_OWN = tuple(Path(__file__).parent.parent / name for name in ("training", "groups", "state"))
+"""Where this package communicates by itself. Scripts that come with it (benchmark, faults) are like any other."""
+
 _Tensors = list[torch.Tensor]
 
 
@@ -249,7 +252,7 @@ def _line_of_script(frame: FrameType | None) -> str | None:
     """Who called, behind torch. None if we did."""
     while frame is not None:
         file = Path(frame.f_code.co_filename)
-        if file.is_relative_to(_PACKAGE) and "faults" not in file.parts:  # the faults' scripts stand for users'
+        if any(file.is_relative_to(folder) for folder in _OWN):
             return None
         if not file.is_relative_to(_TORCH):
             return f"{file.name}:{frame.f_lineno}"

@@ -84,9 +84,9 @@ class Day:
         return understudy.Batches(Made(), batch_size=4, seed=7)
 
 
-def plain(day: Day, model: nn.Module | None = None, data: Any = None, rate: float = 0.05) -> tuple[Body, Between]:
+def plain(day: Day, model: nn.Module | None = None, data: Any = None) -> tuple[Body, Between]:
     model = day.model = DistributedDataParallel(network()) if model is None else model
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     day.job.protect(model=model, optimizer=optimizer, data=day.batches() if data is None else data)
 
     def body(step: understudy.Step) -> None:
