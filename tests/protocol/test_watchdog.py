@@ -350,6 +350,21 @@ def test_a_rank_that_has_not_heard_of_the_recovery_is_not_stuck_but_told_again()
         assert killed(machine.handle(ev.ActivityObserved(at=15.0 + second, sightings=(waiting,)))) == []
 
 
+def test_a_rank_that_waits_for_the_coordinators_word_is_asked_again_before_it_is_ended() -> None:
+    """What it reported was lost; it holds its state, and is not stuck in any collective."""
+    machine = world()
+    machine.handle(lost(1))
+    for rank in (0, 2):
+        machine.handle(reported(rank, 2, holding(5)))
+    machine.handle(prepared(4, 2))
+    for second in range(58):
+        waiting = Sighting(
+            member=m(3), condition=WAITING, seconds=1.0 + second, outside=True, recovering=True, heard=Generation(2)
+        )
+        assert killed(machine.handle(ev.ActivityObserved(at=12.0 + second, sightings=(waiting,)))) == []
+    assert of(ResumeAt, machine.handle(reported(3, 2, holding(5), at=71.0)))
+
+
 def test_forming_goes_on_for_as_long_as_somebody_receives() -> None:
     machine = world()
     machine.handle(lost(1))

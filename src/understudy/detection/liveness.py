@@ -170,6 +170,7 @@ class LivenessWatch:
             seconds=now - seen.since,
             unchanged=0.0 if seen.unchanged_since is None else now - max(seen.unchanged_since, seen.since),
             outside=outside,
+            recovering=place is Place.RECOVERING,
             where=seen.answer.where,
             heard=Generation(seen.answer.heard),
         )

@@ -83,7 +83,10 @@ class Connections:
             self._heard.append(value)
 
     def broken(self) -> bool:
-        """Has any peer gone, as far as the kernel knows? One system call."""
+        """Has any peer gone, as far as the kernel knows? One system call.
+
+        A number may have been given to another socket since. Then ours was closed before, and gloo closes a connection
+        of a group that still exists only when its peer is gone: the answer is the same."""
         ended = [descriptor for descriptor, event in self._poll.poll(0) if event & _BROKEN]
         return any(self._matters(descriptor) for descriptor in ended)
 

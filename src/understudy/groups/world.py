@@ -15,7 +15,6 @@ rank is then a place among the present ones (`place_of`), while everything of ou
 import functools
 import importlib
 import inspect
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -23,20 +22,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
-from torch._C._distributed_c10d import HashStore, PrefixStore, ReconfigureOptions, Store
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 from torch.distributed.distributed_c10d import GroupName
 
 from understudy.errors import RegroupError, StepAbandoned
 from understudy.foundation.ids import Generation, Rank
 from understudy.foundation.settings import network_interfaces
+from understudy.groups.connecting import Backends
 from understudy.groups.connections import Connections
 from understudy.groups.prompter import Prompter, Recorder, Script
 from understudy.groups.store import InterruptibleStore
 
 _ARGUMENTS = tuple(inspect.signature(c10d._new_process_group_helper).parameters)
 _BACKEND, _NAME = "backend", "group_name"
-_LOOK_AGAIN_EVERY = 0.02  # seconds between two looks at whether the generation is abandoned
-_STUCK_AFTER = 0.5  # seconds; peers that live have connected or given up by then
 _PATIENCE = timedelta(days=1000)
 PAIRS = "pairs"  # what their connections are called, all together
 
@@ -73,6 +71,7 @@ class World:
         self._everybody: dict[str, list[int]] = {}  # by group: its members, whether they are present or not
         self._shown: dict[Generation, list[str]] = {}  # keys of ours in the store
         self._without_peers: set[str] = set()  # groups that were made in the sandbox and have no real backend yet
+        self._backends = Backends(device, self._make_backend)
 
     # -- beginning ----------------------------------------------------------------------------------------------------
 
@@ -171,7 +170,7 @@ class World:
             raise StepAbandoned(f"generation {generation} was abandoned during its regroup")
         self.make_real(name, group)
         present = [rank for rank in self.members(group) if rank not in absent]
-        self._connect(group._get_backend(self.device), generation, name, self.rank, present)
+        self._connect(self._backends.free(name, group), generation, name, self.rank, present)
         group._set_group_name(name)  # functional collectives find a group by its name
 
     def _number_without_gaps(self, present: list[int]) -> None:
@@ -250,9 +249,10 @@ class World:
             connecting = []
             for pair, backend in backends.items():
                 handles = self.store.multi_get([f"{PAIRS}/{pair}/{generation}/{rank}" for rank in pair])
-                connecting.append(self._begin_to_connect(backend, generation, [handle.decode() for handle in handles]))
-            for each in connecting:
-                self._await_connection(*each)
+                told = [handle.decode() for handle in handles]
+                connecting.append(self._backends.connect(backend, generation, told, self.timeout))
+            for attempt in connecting:
+                attempt.wait(self._abandoned)
         return {pair: Pair(backend, 1 - pair.index(self.rank)) for pair, backend in backends.items()}
 
     # -- sandbox ------------------------------------------------------------------------------------------------------
@@ -263,15 +263,19 @@ class World:
             return
         self._without_peers.discard(name)
         self._prompter.leave(group)
+        backend = self._make_backend(name, group)
+        group._register_backend(self.device, dist.ProcessGroup.BackendType.GLOO, backend)
+        group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        group._set_group_name(name)
+
+    def _make_backend(self, name: GroupName, group: dist.ProcessGroup) -> Any:
+        """Without connections, for peers whose backends of that group were made by the engine."""
         ranks = self.members(group)
         store = self._root_store()
         if group is not dist.group.WORLD:
             store = PrefixStore(f"{dist.group.WORLD.group_name}/", store)  # type: ignore[union-attr]
         store = PrefixStore(f"{self.device.type}/", PrefixStore(f"{name}/", store))
-        backend = dist.ProcessGroupGloo(store, ranks.index(self.rank), len(ranks), self._gloo_options(ranks))
-        group._register_backend(self.device, dist.ProcessGroup.BackendType.GLOO, backend)
-        group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
-        group._set_group_name(name)
+        return dist.ProcessGroupGloo(store, ranks.index(self.rank), len(ranks), self._gloo_options(ranks))
 
     def _gloo_options(self, ranks: list[int]) -> Any:
         options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
@@ -286,45 +290,12 @@ class World:
         """Make a group a world of one, so that an engine whose backward needs real collectives can rehearse."""
         name = c10d._world.pg_names[group]
         self.make_real(name, group)
-        backend = group._get_backend(self.device)
+        backend = self._backends.free(name, group)
         self._reconfigure(backend, unique, [backend.get_reconfigure_handle()])
         group._set_group_name(name)
 
     def _reconfigure(self, backend: Any, unique: int, handles: list[str]) -> None:
-        """Connect to the new peers, in a thread that can be left behind.
-
-        A peer that dies before it has connected keeps us waiting, and there is no connection yet that could be broken.
-        The next generation can be formed meanwhile; the thread ends with the group's timeout. It is left only when it
-        is stuck: one that still succeeds must not do so after the next generation was formed.
-        """
-        self._await_connection(*self._begin_to_connect(backend, unique, handles))
-
-    def _begin_to_connect(
-        self, backend: Any, unique: int, handles: list[str]
-    ) -> tuple[threading.Event, list[Exception]]:
-        options = ReconfigureOptions()
-        options.uuid = unique
-        options.handles = handles
-        options.timeout = self.timeout
-        troubles: list[Exception] = []
-        over = threading.Event()
-
-        def connect() -> None:
-            try:
-                backend.reconfigure(options).wait()
-            except Exception as trouble:
-                troubles.append(trouble)
-            over.set()
-
-        threading.Thread(target=connect, name="understudy-regroup", daemon=True).start()
-        return over, troubles
-
-    def _await_connection(self, over: threading.Event, troubles: list[Exception]) -> None:
-        while not over.wait(_LOOK_AGAIN_EVERY):
-            if self._abandoned() and not over.wait(_STUCK_AFTER):
-                raise StepAbandoned("the generation was abandoned while its peers were connecting")
-        if troubles:
-            raise troubles[0]
+        self._backends.connect(backend, unique, handles, self.timeout).wait(self._abandoned)
 
 
 class Bridge:

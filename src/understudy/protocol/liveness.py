@@ -40,14 +40,15 @@ UNRESPONSIVE = frozenset({Condition.STOPPED, Condition.DEAF})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
     """What an agent saw of one member. `seconds`: for how long it has been so. `unchanged`: of a busy one, for how long
-    neither its stack nor its CPU time has changed. `outside`: it is not inside a step. `where`: its main thread, in
-    words for people."""
+    neither its stack nor its CPU time has changed. `outside`: it is not inside a step. `recovering`: it has left its
+    step and waits for the coordinator's word. `where`: its main thread, in words for people."""
 
     member: MemberId
     condition: Condition
     seconds: float = 0.0
     unchanged: float = 0.0
     outside: bool = False
+    recovering: bool = False
     where: str = ""
     heard: Generation = Generation(0)
 
@@ -61,6 +62,7 @@ class Sighting:
             seconds=self.seconds + seconds,
             unchanged=self.unchanged + seconds if self.unchanged else 0.0,
             outside=self.outside,
+            recovering=self.recovering,
             where=self.where,
             heard=self.heard,
         )
@@ -165,6 +167,8 @@ def _is_stuck(policy: Policy, pace: float, watched: Watched) -> bool:
     sighting, deadline = watched.sighting, policy.stall_deadline(pace)
     if sighting is None or sighting.condition is not Condition.WAITING:
         return False
+    if sighting.recovering:  # not stuck below Python: what it has reported was lost, and it is asked again
+        deadline = max(deadline, policy.busy_timeout)
     return watched.interrupted_for >= deadline and sighting.seconds >= deadline
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 QUIET = 0.5  # seconds
 _SUSPICIOUS = 5.0
-_WAITS = MEETING_PLACES | {Place.UNWOUND, Place.AWAITING, Place.RECEIVING, Place.GIVING, Place.FINISHED}
+_RECOVERS = frozenset({Place.UNWOUND, Place.AWAITING, Place.RECEIVING, Place.GIVING})
+_WAITS = MEETING_PLACES | _RECOVERS | {Place.FINISHED}
 _IN_STEP = frozenset({Place.COMPUTING, Place.COLLECTIVE, Place.FENCE, Place.APPLYING, Place.ESTABLISHING})
 _NOT_SEEN = frozenset({Place.STARTING, Place.LEAVING, Place.ENDED})
 _SLACK = 0.3  # seconds for news to travel
@@ -45,6 +46,7 @@ def sighting_of(member: SimulatedMember, now: float, moved_at: float) -> Sightin
         seconds=silent,
         unchanged=unchanged,
         outside=outside,
+        recovering=member.place in _RECOVERS,
         heard=member.heard,
     )
 
@@ -70,7 +72,7 @@ def check_kill(world: "Simulation", victim: SimulatedMember) -> None:
     if victim.busy_until and now < victim.busy_until + _SLACK:
         silent = max(silent, now - victim.busy_since)
     limit = policy.busy_timeout / 2 if victim.place in _IN_STEP else policy.idle_timeout
-    stuck = silent >= policy.stall_floor and victim.place in _WAITS
+    stuck = silent >= policy.stall_floor and victim.place in _WAITS and victim.place not in _RECOVERS
     if not gone and silent < limit and not stuck:
         raise Violation(f"8: {victim.id} (rank {victim.rank}) was ended after {silent:.1f} s in {victim.place.value}")
     if gone and now - victim.halted_since < policy.unresponsive_timeout:

@@ -152,6 +152,18 @@ def play_in_evaluations(seed: int) -> Report:
     return run_to_the_end(seed, simulation_of(drawn), call, drawn)
 
 
+def play_lossy(seed: int) -> Report:
+    """A recovery in which two of five messages are lost: whoever has left its step is asked again, not ended."""
+    chance = Random(f"lossy {seed}")
+    scenario = draw_scenario(seed)
+    script = replace(scenario.script, steps=4)
+    kill = Fault(kind=FaultKind.KILL, moment=Moment.COMPUTING, rank=Rank(chance.randrange(script.world_size)), step=2)
+    policy = replace(scenario.policy, spares=2)
+    drawn = replace(scenario, script=script, policy=policy, weather=Weather(loss=0.4), faults=(kill,))
+    call = f"understudy.simulator.ordinary_scenarios.play_lossy({seed})"
+    return run_to_the_end(seed, simulation_of(drawn), call, drawn)
+
+
 def play_slow_transfer(seed: int) -> Report:
     """A transfer takes longer than every deadline, and something arrives all the time."""
     chance = Random(f"transfer {seed}")

@@ -89,12 +89,18 @@ def found_by_explorer(fenced: bool) -> Violation | None:
 # -- one for each mending ---------------------------------------------------------------------------------------------
 
 _is_gone, _on_lost, _resume, _init = liveness.is_gone, losses.on_lost, SimulatedMember._resume, Simulation.__init__
+_is_stuck = liveness._is_stuck
 
 
 def _silence_is_enough(policy: Any, sighting: Any) -> bool:
     if sighting is None:
         return False
     return _is_gone(policy, replace(sighting, condition=Condition.STOPPED)) and sighting.seconds >= policy.stall_floor
+
+
+def _waiting_for_word_is_stuck(policy: Any, pace: float, watched: Any) -> bool:
+    sighting = watched.sighting and replace(watched.sighting, recovering=False)
+    return _is_stuck(policy, pace, replace(watched, sighting=sighting))
 
 
 def _still_counted_as_dying(machine: Any, at: float, member: Any, cause: Any) -> list[Command]:
@@ -129,6 +135,9 @@ def _nothing(*_: Any, **__: Any) -> None:
 PLANTED = (
     Planted("A1: silence alone ends a rank", liveness, "is_gone", _silence_is_enough, ordinary.play_slow),
     Planted("A1: the last holder of a state is ended", watchdog, "_why_needed", _nothing, ordinary.play_slow),
+    Planted(
+        "a report that was lost ends a rank", liveness, "_is_stuck", _waiting_for_word_is_stuck, ordinary.play_lossy
+    ),
     Planted(
         "A2: who was at its last step does not run it again",
         SimulatedMember,
