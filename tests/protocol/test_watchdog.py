@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from tests.protocol.cluster_play import of
-from tests.protocol.test_job_stories import finished, holding, lost, prepared, reported, training
+from tests.protocol.test_job_stories import finished, holding, lost, prepared, reported, resumed, training
 
 from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
@@ -91,6 +91,34 @@ def test_a_rank_that_is_stopped_or_deaf_while_others_wait_is_replaced_after_two_
     commands = see(machine, 30.2, {1: condition}, 2.1)
     assert killed(commands) == [m(1)] and machine.generation == 1
     assert killed(see(machine, 30.4, {1: condition}, 2.3)) == [], "once is enough"
+
+
+def test_a_rank_that_was_replaced_before_holds_the_state_of_its_twin() -> None:
+    """Where it stood in that recovery, with nothing, is long past."""
+    machine = world(ranks=2)
+    machine.handle(lost(1))
+    machine.handle(prepared(2, 2))
+    machine.handle(reported(0, 2, holding(5)))
+    for number in (0, 2):
+        machine.handle(resumed(number, 2))
+    assert machine.stage is Stage.TRAINING
+    assert killed(see(machine, 30.2, {0: STOPPED}, 2.1)) == [m(0)]
+
+
+def test_ranks_that_went_back_to_an_agreed_state_hold_it() -> None:
+    """They were further when they were stopped."""
+    machine = world()
+    machine.recovery.positions = {Rank(rank): holding(9) for rank in range(4)}
+    machine.recovery.plan = ResumeAt(
+        generation=Generation(1),
+        step=StepNumber(5),
+        members=(),
+        donors=(),
+        store=machine.recovery.store,
+        reason="",
+        rewind=True,
+    )
+    assert killed(see(machine, 30.2, {1: STOPPED}, 2.1)) == [m(1)]
 
 
 def test_a_stopped_rank_for_which_nobody_waits_is_left_alone() -> None:

@@ -16,7 +16,6 @@ from understudy.foundation.ids import MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
 from understudy.protocol import lateness
 from understudy.protocol.commands import Command, DecisionKind, Outcome, WatchClosely
-from understudy.protocol.commit import Action, action_for
 from understudy.protocol.donors import NoDonor, choose_donors, named
 from understudy.protocol.ladder import cannot_degrade
 from understudy.protocol.liveness import (
@@ -404,12 +403,12 @@ def _ranks_with_state(machine: "JobMachine", at: float) -> list[Rank]:
 def _has_state(machine: "JobMachine", member: Member, rank: Rank) -> bool:
     """A joiner has nothing before it has resumed, and whoever is behind may have begun to receive."""
     recovery = machine.recovery
-    if machine.stage is Stage.FORMING and member.id not in recovery.awaited:
-        return True  # it has resumed
+    if machine.stage is Stage.TRAINING or (machine.stage is Stage.FORMING and member.id not in recovery.awaited):
+        return True  # it has resumed; where it stood before that is past
     position, plan = recovery.positions.get(rank), recovery.plan
     if member.standing is not Standing.ACTIVE or (position is not None and position.holds is None):
         return False
-    return plan is None or position is None or action_for(position, plan.step) is not Action.RECEIVE
+    return plan is None or rank not in dict(plan.donors)
 
 
 def _end(machine: "JobMachine", at: float, members: Iterable[Watched], why: str) -> list[Command]:

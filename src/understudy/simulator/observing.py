@@ -81,6 +81,22 @@ def check_kill(world: "Simulation", victim: SimulatedMember) -> None:
         raise Violation(f"8: {victim.id} (rank {victim.rank}) was ended, and nobody else holds its state")
 
 
+def check_neglect(world: "Simulation", victim: SimulatedMember) -> None:
+    """9: who hangs while others wait for it is not left to a person, if others hold its state and a spare is there."""
+    machine = world.machine
+    if victim.rank is None or victim.state is None or not machine.recovery.established:
+        return
+    if len(machine.recovery.twin_keys) < world.policy.world_size:
+        return  # news of who holds what were lost
+    others = [member for member in world.members.values() if member.alive and member.id != victim.id]
+    waits = any(member.place in MEETING_PLACES for member in others)
+    disturbed = any(member.hung or max(member.halted_until, member.busy_until) > world.now - 60 for member in others)
+    if not waits or disturbed or _is_last_holder(world, victim):
+        return
+    if machine.pool.cannot_fill(1 + len(machine.recovery.vacancies()), world.now) is None:
+        raise Violation(f"9: {victim.id} (rank {victim.rank}) hangs, others wait for it, and nobody ended it")
+
+
 def _is_last_holder(world: "Simulation", victim: SimulatedMember) -> bool:
     """Of any piece of the newest state. Whoever is halted itself does not count."""
     others = [

@@ -17,6 +17,7 @@ from understudy.simulator.member import SimulatedMember
 from understudy.simulator.mishaps import HostPlan, Mishap, MishapKind
 from understudy.simulator.network import Weather
 from understudy.simulator.scenarios import Report, Scenario, draw_scenario, run_to_the_end, simulation_of
+from understudy.simulator.script import Script
 from understudy.simulator.simulation import PASSING, Simulation
 
 _LASTS = {
@@ -162,6 +163,25 @@ def play_lossy(seed: int) -> Report:
     drawn = replace(scenario, script=script, policy=policy, weather=Weather(loss=0.4), faults=(kill,))
     call = f"understudy.simulator.ordinary_scenarios.play_lossy({seed})"
     return run_to_the_end(seed, simulation_of(drawn), call, drawn)
+
+
+def play_hang_after_recovery(seed: int) -> Report:
+    """A rank was replaced, or everybody went back to an agreed state; then another one hangs. Whoever has resumed holds
+    its state again, so the one that hangs is replaced as well."""
+    chance = Random(f"hang after {seed}")
+    scenario = draw_scenario(seed)
+    flips = chance.random() < 0.5
+    size = chance.choice((3, 4)) if flips else 2
+    script = Script(world_size=size, steps=30, fenced=chance.random() < 0.5, compare_every=2 if flips else 0)
+    first = Fault(kind=FaultKind.FLIP if flips else FaultKind.KILL, moment=Moment.COMPUTING, rank=Rank(0), step=3)
+    hang = Fault(kind=FaultKind.HANG, moment=Moment.COMPUTING, rank=Rank(1), step=20)
+    policy = replace(scenario.policy, world_size=size, spares=2, max_replacements=100)
+    drawn = replace(scenario, script=script, policy=policy, weather=Weather(), faults=(first, hang))
+    simulation = _InOrder.of(drawn)
+    call = f"understudy.simulator.ordinary_scenarios.play_hang_after_recovery({seed})"
+    report = run_to_the_end(seed, simulation, call, drawn)
+    _must_succeed(simulation, seed, call)
+    return report
 
 
 def play_slow_transfer(seed: int) -> Report:

@@ -103,6 +103,11 @@ def _waiting_for_word_is_stuck(policy: Any, pace: float, watched: Any) -> bool:
     return _is_stuck(policy, pace, replace(watched, sighting=sighting))
 
 
+def _where_it_stood_counts_for_ever(machine: Any, _member: Any, rank: Rank) -> bool:
+    position, plan = machine.recovery.positions.get(rank), machine.recovery.plan
+    return position is None or (position.holds is not None and (plan is None or position.holds == plan.step))
+
+
 def _still_counted_as_dying(machine: Any, at: float, member: Any, cause: Any) -> list[Command]:
     commands = _on_lost(machine, at, member, cause)
     if member.rank is None:
@@ -137,6 +142,14 @@ PLANTED = (
     Planted("A1: the last holder of a state is ended", watchdog, "_why_needed", _nothing, ordinary.play_slow),
     Planted(
         "a report that was lost ends a rank", liveness, "_is_stuck", _waiting_for_word_is_stuck, ordinary.play_lossy
+    ),
+    Planted(
+        "who was replaced once never holds a state again",
+        watchdog,
+        "_has_state",
+        _where_it_stood_counts_for_ever,
+        ordinary.play_hang_after_recovery,
+        40,
     ),
     Planted(
         "A2: who was at its last step does not run it again",

@@ -23,7 +23,7 @@ from understudy.simulator.faults import AT_ONCE, NAMES, Fault, FaultKind, Moment
 from understudy.simulator.invariants import Violation
 from understudy.simulator.member import SimulatedMember
 from understudy.simulator.network import Network, Weather
-from understudy.simulator.observing import QUIET, check_kill, sighting_of, suspicious
+from understudy.simulator.observing import QUIET, check_kill, check_neglect, sighting_of, suspicious
 from understudy.simulator.places import MEETING_PLACES, Meeting, Place
 from understudy.simulator.reasons import why_stop_is_wrong
 from understudy.simulator.script import Script
@@ -355,6 +355,7 @@ class Simulation(World):
     def _end_by_hand(self, victim: SimulatedMember) -> None:
         """Nobody ends the last holder of a state for hanging. Sooner or later a person does, who has read why."""
         if victim.alive:
+            check_neglect(self, victim)
             self.fired["ended by hand"] += 1
             self.end(victim, Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9, step=victim.holds))
 
