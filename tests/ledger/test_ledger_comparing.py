@@ -35,7 +35,7 @@ def changed(records: Sequence[StepRecord], step: int, rank: int, **changes: obje
 def test_equal_runs_are_identical(tmp_path: Path) -> None:
     result = compared(tmp_path, all_places(), all_places())
     assert result.verdict is Verdict.IDENTICAL
-    assert result.compared == {"batch": 6, "parameters": 6, "optimizer": 6, "rng": 6, "buffers": 0}
+    assert result.compared == {"batch": 6, "parameters": 6, "optimizer": 6, "rng": 6, "buffers": 0, "extras": 0}
     assert result.sentence() == "identical: 3 steps on 2 ranks"
 
 
@@ -130,7 +130,7 @@ def test_digests_are_compared_where_both_runs_took_them(tmp_path: Path) -> None:
     every_second = [committed(s, r) if s % 2 == 0 else bare(s, r) for s in range(4) for r in range(2)]
     result = compared(tmp_path, all_places(4), every_second)
     assert result.verdict is Verdict.IDENTICAL
-    assert result.compared == {"batch": 8, "parameters": 4, "optimizer": 4, "rng": 4, "buffers": 0}
+    assert result.compared == {"batch": 8, "parameters": 4, "optimizer": 4, "rng": 4, "buffers": 0, "extras": 0}
     assert result.sentence() == "identical: 4 steps on 2 ranks, with digests up to step 2"
 
 

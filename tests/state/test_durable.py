@@ -86,8 +86,8 @@ class Script:
             self.average.range = (-1.0, float(step))
         return self
 
-    def digests(self) -> tuple[str, str]:
-        return self.protected.digest_parameters(), self.protected.digest_optimizer()
+    def digests(self) -> tuple[str, str, str]:
+        return self.protected.digest_parameters(), self.protected.digest_optimizer(), self.protected.digest_everything()
 
 
 def finish(*savers: DurableSaver) -> list[Outcome]:

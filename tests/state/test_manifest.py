@@ -70,8 +70,8 @@ class Script:
             self.average.mean += step
             self.average.count, self.average.range = step + 1, (-1.0, float(step))
 
-    def digests(self) -> tuple[str, str]:
-        return self.protected.digest_parameters(), self.protected.digest_optimizer()
+    def digests(self) -> tuple[str, str, str]:
+        return self.protected.digest_parameters(), self.protected.digest_optimizer(), self.protected.digest_everything()
 
 
 def carried(inventory: Inventory) -> Inventory:

@@ -109,8 +109,8 @@ def move(line: PerThread, receiver: Protected, donors: list[Protected], read_mem
     return results[0]
 
 
-def digests(protected: Protected) -> tuple[str, str]:
-    return protected.digest_parameters(), protected.digest_optimizer()
+def digests(protected: Protected) -> tuple[str, str, str]:
+    return protected.digest_parameters(), protected.digest_optimizer(), protected.digest_everything()
 
 
 @pytest.mark.parametrize("line", [1, 2, 3], indirect=True)

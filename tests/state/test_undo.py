@@ -42,8 +42,8 @@ def protect(kind: str) -> tuple[Protected, nn.Module, torch.optim.Optimizer, Cal
     return protected, model, optimizer, body
 
 
-def digests(protected: Protected) -> tuple[str, str]:
-    return protected.digest_parameters(), protected.digest_optimizer()
+def digests(protected: Protected) -> tuple[str, str, str]:
+    return protected.digest_parameters(), protected.digest_optimizer(), protected.digest_everything()
 
 
 @pytest.mark.parametrize("kind", sorted(MAKE))

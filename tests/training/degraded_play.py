@@ -142,7 +142,8 @@ class StandIn:
     def nothing(self, *_: Any) -> None:
         return
 
-    show = show_compute = note = recover = notice_habits = go_on_between_steps = nothing
+    show = show_compute = note = recover = notice_habits = nothing
+    go_on_between_steps = come_back_to_loop = nothing
 
     def form(self, generation: int, absent: tuple[int, ...]) -> None:
         """What a recovery does, after the verdict."""

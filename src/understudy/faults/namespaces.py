@@ -4,6 +4,7 @@ Needs root and iproute2. Everything is named after this process and removed at t
 """
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _NETWORK = "10.77.0"
+_numbers = itertools.count()  # a process may have several networks at once
 _EMPTY_LIMIT = 10.0  # seconds for killed processes to be gone
 
 
@@ -80,7 +82,7 @@ class NamespaceHost:
 @contextlib.contextmanager
 def hosts(names: Sequence[str]) -> Iterator[dict[str, NamespaceHost]]:
     """By name, with addresses 10.77.0.1 and on."""
-    mark = f"us{os.getpid()}"
+    mark = f"us{os.getpid()}n{next(_numbers)}"
     bridge = f"{mark}-bridge"
     made: dict[str, NamespaceHost] = {}
     try:

@@ -29,7 +29,9 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `inherited`: the member received this state instead of computing it (its predecessor may have written the same step
     before it died; both records should then agree). Digests are None where none were taken at this step. `buffers`: of
     those that only this rank has (batch-norm statistics that replicas do not share), which `parameters` leaves out.
-    `sharing` is None in a whole world.
+    `extras`: of what the
+    script may change between steps as well: schedulers, averages of weights, options of groups; not known of inherited
+    state, which was taken later than at the commit. `sharing` is None in a whole world.
     """
 
     step: int
@@ -43,6 +45,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     optimizer: str | None = None
     rng: str | None = None
     buffers: str | None = None
+    extras: str | None = None
     inherited: bool = False
     sharing: Sharing | None = None
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, RunInfo, StepRecord
 from understudy.protocol.commands import DecisionKind
 
-FIELDS = ("batch", "parameters", "optimizer", "rng", "buffers")
+FIELDS = ("batch", "parameters", "optimizer", "rng", "buffers", "extras")
 """The digests of a step record, in the order in which differences are reported."""
 
-OPTIONAL = frozenset({"buffers"})
+OPTIONAL = frozenset({"buffers", "extras"})
 """Digests of what a model may not have at all: a run without them is compared in full."""
 
 DECISIONS, AUDIT = "decisions", "audit"

@@ -123,6 +123,15 @@ class Protected:
             if not any(id(parameter) in stepped for parameter in module.parameters())
         }
 
+    def _paths_of_averages(self) -> frozenset[str]:
+        """Where optimizers are named: else nobody can tell."""
+        averages = self.averages() if self.optimizers else {}
+        return frozenset(
+            f"{PARAMETERS}/{name}/{key}"
+            for name, module in averages.items()
+            for key, _ in (*module.named_parameters(), *module.named_buffers())
+        )
+
     def inventory(self) -> Inventory:
         tensors = dict(self.parameters())
         tensors.update(self.optimizer_tensors())
@@ -276,7 +285,8 @@ class Protected:
         """Of parameters and buffers. `rank_local`: paths of buffers that replicas do not share, which are left out."""
         if self.save is not None:
             return digest_tensors([(_FILE, self.saved_bytes(self.save))])
-        return digest_tensors((path, tensor) for path, tensor in self.parameters() if path not in rank_local)
+        left_out = {*rank_local, *self._paths_of_averages()}
+        return digest_tensors((path, tensor) for path, tensor in self.parameters() if path not in left_out)
 
     def digest_buffers(self, rank_local: Collection[str]) -> str | None:
         """Of those buffers alone; None when this rank has none of them."""
@@ -284,12 +294,22 @@ class Protected:
         return digest_tensors(own) if own else None
 
     def digest_optimizer(self) -> str:
-        inventory = self.inventory() if self.objects else None
-        plain = inventory.plain if inventory else repr([group_options(o) for o in self.optimizers.values()]).encode()
-        tensors = list(self.optimizer_tensors())
-        if inventory:
-            tensors += [item for item in inventory.tensors.items() if item[0].startswith(f"{_OBJECT}/")]
-        return digest_text(digest_tensors(tensors).encode() + plain)
+        """Of its state. Its options are among the extras."""
+        return digest_tensors(self.optimizer_tensors())
+
+    def digest_extras(self) -> str | None:
+        """Of what a script may change between steps as well: schedulers and the like, averages of weights, options of
+        groups."""
+        if self.save is not None:
+            return None
+        inventory, averages = self.inventory(), self._paths_of_averages()
+        tensors = [item for item in inventory.tensors.items() if item[0].startswith(f"{_OBJECT}/")]
+        tensors += [item for item in self.parameters() if item[0] in averages]
+        return digest_text(digest_tensors(tensors).encode() + inventory.plain)
+
+    def digest_everything(self) -> str:
+        inventory = self.inventory()
+        return digest_text(digest_tensors(inventory.tensors.items()).encode() + inventory.plain)
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

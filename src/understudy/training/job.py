@@ -234,6 +234,7 @@ class Job:
         attempt = 0
         try:
             while True:
+                member.come_back_to_loop()
                 match what_next(member.holds, total, abandoned=member.abandoned):
                     case Next.RECOVER:
                         member.recover()

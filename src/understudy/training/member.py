@@ -34,6 +34,7 @@ from understudy.state.taking import Received, Taking
 from understudy.state.undo import Undo
 from understudy.training.bequest import Bequest, BequestFile
 from understudy.training.between_steps import BetweenSteps
+from understudy.training.borrowed import Borrowed
 from understudy.training.checkpointing import Checkpointing
 from understudy.training.control import ControlLine
 from understudy.training.copies import Copies
@@ -124,6 +125,7 @@ class Member:
         self._listeners: list[PhaseListener] = []
         self.between_steps = False  # the main thread is in the script's own code between two steps
         self.between = BetweenSteps(self)
+        self._borrowed = Borrowed(self.protected, world.rank)
         self.in_tail = False  # since the last recovery others go on between two steps, and this member with them
         control.when_abandoned(self._interrupt, self._answer_for_main)
         control.in_gradient_wait = lambda: self.engines.waits.waiting
@@ -415,6 +417,22 @@ class Member:
         plan = self.control.await_plan(self.generation, self.checkpoints.steps)
         return plan if plan is not None else self.await_verdict(self.position())
 
+    def come_back_to_loop(self) -> None:
+        """The script is done with what comes after a step."""
+        if not self._borrowed.changed:
+            self._borrowed.forget()
+            return
+        what = (
+            f"rank {self.world.rank} took its state while others were between two steps, and its script has changed it"
+        )
+        if self._borrowed.alone:
+            self._borrowed.forget()
+            self.note(f"{what}; whoever gave it has been replaced as well: it may have been changed twice")
+            return
+        self.holds, self._outgoing = None, None
+        self.await_word(f"{what}: it takes the others' again")
+        self.recover()
+
     def go_on_between_steps(self) -> None:
         """In the script's own code, after a recovery."""
         self.show(Place.BETWEEN_STEPS)
@@ -461,6 +479,7 @@ class Member:
                 self.phase("transfer")
                 received = self._transfer(plan)
                 self.between.exchange(plan.tail, received=self.world.rank in plan.donors)
+                self._borrowed.transferred(plan.donors, between_steps=plan.tail is not None)
             self._trained, self.in_tail = True, plan.tail is not None
         except UnfitError as error:
             self._is_unfit = True

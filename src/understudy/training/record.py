@@ -111,6 +111,7 @@ class StepLedger:
                 "parameters": protected.digest_parameters(self.rank_local),
                 "optimizer": protected.digest_optimizer(),
                 "buffers": None if inherited else protected.digest_buffers(self.rank_local),
+                "extras": None if inherited else protected.digest_extras(),
             }
         except (OSError, RuntimeError) as error:
             if protected.save is None:

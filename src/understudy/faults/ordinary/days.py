@@ -168,6 +168,13 @@ def between_steps() -> Iterator[Row]:
             disturb=(f"kill@{place}:7:{rank}",),
             replaced=(rank,),
         )
+    for place, rank in (("evaluation", 1), ("evaluation", 0), ("after-evaluation", 1)):
+        yield Row(
+            name=f"a scheduler stepped between steps, rank {rank} killed there, {place.replace('-', ' ')}",
+            shape="scheduled",
+            disturb=(f"kill@{place}:7:{rank}",),
+            replaced=(rank,),
+        )
     yield Row(
         name="an evaluation that is longer on one rank",
         shape="evaluating",

@@ -302,6 +302,34 @@ def evaluating(day: Day) -> tuple[Body, Between]:
     return body, between
 
 
+def scheduled(day: Day) -> tuple[Body, Between]:
+    """Between steps the learning rate and an average of the weights change, then ranks communicate, then the learning
+    rate changes again."""
+    model = DistributedDataParallel(network())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.7)
+    average = torch.optim.swa_utils.AveragedModel(model.module)
+    day.job.protect(model=model, optimizer=optimizer, scheduler=scheduler, average=average, data=day.batches())
+
+    def body(step: understudy.Step) -> None:
+        loss = loss_of(model, day.batch(step)) + 0.01 * loss_of(average.module, day.batch(step)).detach()
+        (loss * (1 + loss.detach())).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def between(step: understudy.Step) -> None:
+        if (step.number + 1) % 4:
+            return
+        scheduler.step()
+        average.update_parameters(model.module)
+        day.disturb.at("evaluation", step.number)
+        torch.distributed.all_reduce(torch.ones(1))
+        scheduler.step()
+        day.disturb.at("after-evaluation", step.number)
+
+    return body, between
+
+
 def saving(day: Day) -> tuple[Body, Between]:
     """Rank 0 writes a checkpoint of its own between steps."""
     model = DistributedDataParallel(network())
@@ -401,6 +429,7 @@ SHAPES: dict[str, Callable[[Day], tuple[Body, Between]]] = {
     "warm-up": warm_up,
     "recompiling": recompiling,
     "evaluating": evaluating,
+    "scheduled": scheduled,
     "saving": saving,
     "threads": threads,
     "resuming": resuming,
