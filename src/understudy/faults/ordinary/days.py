@@ -127,6 +127,14 @@ def shapes() -> Iterator[Row]:
     yield killed("a closure, killed inside of it", "closure", "closure")
     yield killed("GAN, killed between its optimizers", "gan", "between-optimizers")
     yield killed("GAN, killed before its second optimizer", "gan", "second-optimizer")
+    yield killed("GAN with batch norm, killed between its optimizers", "normed-gan", "between-optimizers")
+    yield Row(
+        name="GAN under HSDP, killed between its optimizers",
+        shape="sharded-gan",
+        ranks=4,
+        disturb=("kill@between-optimizers:7:1",),
+        replaced=(1,),
+    )
     yield killed("GAN in alternating steps, killed in an even one", "alternating", step=8)
     yield killed("GAN in alternating steps, killed in an odd one", "alternating", step=9)
     yield killed("a scaler that skips its first steps", "scaler", step=9)

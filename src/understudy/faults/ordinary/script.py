@@ -13,6 +13,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -186,8 +187,27 @@ def closure(day: Day) -> tuple[Body, Between]:
 
 def gan(day: Day) -> tuple[Body, Between]:
     """The usual order: discriminator, then generator, in one body."""
-    maker, judge, of_maker, of_judge = _two_networks(day)
+    return _discriminate_then_generate(day, *_two_networks(day))
 
+
+def normed_gan(day: Day) -> tuple[Body, Between]:
+    """With batch norm in both."""
+    wrap = partial(DistributedDataParallel, broadcast_buffers=False)
+    return _discriminate_then_generate(day, *_two_networks(day, wrap(network(norm=True)), wrap(network(norm=True))))
+
+
+def sharded_gan(day: Day) -> tuple[Body, Between]:
+    """Both networks in two replicas of two shards."""
+    mesh = init_device_mesh("cpu", (2, day.job.world_size // 2), mesh_dim_names=("replicate", "shard"))
+    maker, judge = network(), network()
+    for model in (maker, judge):
+        fully_shard(model, mesh=mesh)
+    return _discriminate_then_generate(day, *_two_networks(day, maker, judge))
+
+
+def _discriminate_then_generate(
+    day: Day, maker: nn.Module, judge: nn.Module, of_maker: torch.optim.Optimizer, of_judge: torch.optim.Optimizer
+) -> tuple[Body, Between]:
     def body(step: understudy.Step) -> None:
         real = day.batch(step)
         noise = torch.randn(4, WIDTH)
@@ -222,8 +242,10 @@ def alternating(day: Day) -> tuple[Body, Between]:
     return body, _nothing
 
 
-def _two_networks(day: Day) -> tuple[nn.Module, nn.Module, torch.optim.Optimizer, torch.optim.Optimizer]:
-    maker, judge = DistributedDataParallel(network()), DistributedDataParallel(network())
+def _two_networks(
+    day: Day, maker: nn.Module | None = None, judge: nn.Module | None = None
+) -> tuple[nn.Module, nn.Module, torch.optim.Optimizer, torch.optim.Optimizer]:
+    maker, judge = maker or DistributedDataParallel(network()), judge or DistributedDataParallel(network())
     of_maker = torch.optim.Adam(maker.parameters(), lr=1e-3)
     of_judge = torch.optim.Adam(judge.parameters(), lr=1e-3)
     day.job.protect(maker=maker, judge=judge, of_maker=of_maker, of_judge=of_judge, data=day.batches())
@@ -424,6 +446,8 @@ SHAPES: dict[str, Callable[[Day], tuple[Body, Between]]] = {
     "accumulating-over-steps": accumulating_over_steps,
     "closure": closure,
     "gan": gan,
+    "normed-gan": normed_gan,
+    "sharded-gan": sharded_gan,
     "alternating": alternating,
     "scaler": scaler,
     "warm-up": warm_up,
