@@ -1,5 +1,6 @@
-"""A rank is lost while others communicate between two steps, where the script has changed its learning rate as well. One
-row of `claims/ordinary-life`; the claim has more."""
+"""A rank is lost while others communicate between two steps, where the script has changed its learning rate as well.
+
+One row of `claims/ordinary-life`; the claim has more."""
 
 from pathlib import Path
 
