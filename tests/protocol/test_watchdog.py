@@ -23,6 +23,7 @@ from understudy.protocol.commands import (
 from understudy.protocol.job import JobMachine
 from understudy.protocol.liveness import Condition, Sighting
 from understudy.protocol.policy import Policy
+from understudy.protocol.requests import KeepSpares
 from understudy.protocol.stages import Stage
 
 STOPPED, DEAF, TRACED = Condition.STOPPED, Condition.DEAF, Condition.TRACED
@@ -103,6 +104,25 @@ def test_a_rank_that_was_replaced_before_holds_the_state_of_its_twin() -> None:
         machine.handle(resumed(number, 2))
     assert machine.stage is Stage.TRAINING
     assert killed(see(machine, 30.2, {0: STOPPED}, 2.1)) == [m(0)]
+
+
+def test_a_rank_on_a_host_that_is_full_is_replaced_in_its_own_place() -> None:
+    """Somebody has asked for no spares: whoever is ended makes room for its replacement."""
+
+    def full() -> JobMachine:
+        machine = world()
+        machine.handle(KeepSpares(at=20.0, host=machine.recovery.store, spares=0, reason="asked for"))
+        machine.handle(ev.MemberLost(at=21.0, member=m(4), cause=Cause(kind=CauseKind.DISMISSED, detail="surplus")))
+        assert machine.pool.warm_spares(30.0) == 0
+        return machine
+
+    assert killed(see(full(), 130.0, {1: STOPPED}, 100.0)) == [m(1)]
+    machine = full()
+    see(machine, 130.0, {1: BUSY}, 100.0)
+    assert machine.generation == 2, "it is replaced unless it comes back now"
+    for rank in (0, 2, 3):
+        machine.handle(reported(rank, 2, holding(5), at=130.5))
+    assert killed(see(machine, 135.0, {1: BUSY}, 105.0)) == [m(1)]
 
 
 def test_ranks_that_went_back_to_an_agreed_state_hold_it() -> None:

@@ -1,5 +1,6 @@
 """The spare pool: which spare takes a rank, when a new process is started and where, and when not, with the reason."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from understudy.foundation.ids import Generation, HostId, Rank
@@ -37,38 +38,38 @@ class SparePool:
 
     # -- may a process be started? ------------------------------------------------------------------------------------
 
-    def cannot_start(self, at: float) -> str | None:
-        """Why no further process may be started anywhere."""
+    def cannot_start(self, at: float, freed: Sequence[HostId] = ()) -> str | None:
+        """Why no further process may be started anywhere. `freed`: hosts of processes that would be ended before."""
         if self.replacements >= self.policy.max_replacements:
             return f"all {self.policy.max_replacements} replacements are used up (--max-replacements)"
-        reasons = [self._cannot_start_on(host, at) for host in self.hosts.present()]
+        reasons = [self._cannot_start_on(host, at, freed) for host in self.hosts.present()]
         if not reasons:
             return "no host is there"
         return None if None in reasons else reasons[0]
 
-    def _cannot_start_on(self, host: Host, at: float) -> str | None:
+    def _cannot_start_on(self, host: Host, at: float, freed: Sequence[HostId] = ()) -> str | None:
         if not self.hosts.offer_spares:
             return "the job was started with --spares 0"
         if host.failures_in_a_row >= self.policy.spare_failures_in_a_row:
             return f"{host.failures_in_a_row} spares in a row died before they were warm: the host is not healthy"
         if not self.hosts.usable(host.id, at):
             return f"host {host.id} is under suspicion"
-        if not self._room(host):
+        if not self._room(host, freed):
             return f"host {host.id} is full, and so is every other one"
         return None
 
-    def _room(self, host: Host) -> int:
+    def _room(self, host: Host, freed: Sequence[HostId] = ()) -> int:
         """For how many more processes."""
-        return max(0, host.ranks + host.spares - self.roster.count_on(host.id))
+        return max(0, host.ranks + host.spares - self.roster.count_on(host.id) + freed.count(host.id))
 
-    def cannot_fill(self, vacancies: int, at: float) -> str | None:
+    def cannot_fill(self, vacancies: int, at: float, freed: Sequence[HostId] = ()) -> str | None:
         """Why so many vacant ranks cannot be manned: no spare, and none may be started. A host that is silent right now
-        may still come back with its spares."""
+        may still come back with its spares. `freed`: hosts of those that would be ended to make the ranks vacant."""
         missing = vacancies - self._usable_spares(at)
         if missing <= 0:
             return None
-        no_way = self.cannot_start(at)
-        if no_way is None and missing > sum(self._room(host) for host in self._willing(at)):
+        no_way = self.cannot_start(at, freed)
+        if no_way is None and missing > sum(self._room(host, freed) for host in self._willing(at, freed)):
             no_way = f"there is no room for {vacancies} ranks: every host is full or under suspicion"
         silent = (self.hosts.by_id[id_] for id_ in self.hosts.silent)
         hope = no_way is not None and any(self._room(host) or self.roster.spares_on.get(host.id) for host in silent)
@@ -90,8 +91,12 @@ class SparePool:
         """Linear in the number of spares."""
         return sum(self.hosts.usable(self.roster.members[id_].host, at) for id_ in self.roster.parked)
 
-    def _willing(self, at: float) -> list[Host]:
-        return [host for host in self.hosts.present() if self._cannot_start_on(host, at) is None]
+    def is_empty_for_good(self, at: float) -> bool:
+        """No spare is there, none is on its way, and none is wanted."""
+        return not self._usable_spares(at) and not self.roster.starting and not self.is_low(at)
+
+    def _willing(self, at: float, freed: Sequence[HostId] = ()) -> list[Host]:
+        return [host for host in self.hosts.present() if self._cannot_start_on(host, at, freed) is None]
 
     # -- giving a rank away -------------------------------------------------------------------------------------------
 

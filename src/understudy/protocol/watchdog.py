@@ -366,7 +366,7 @@ def _why_needed(
     machine: "JobMachine", at: float, members: Sequence[Watched], suspected: frozenset[Rank], alive: bool
 ) -> str | None:
     """Why these cannot all be ended. `suspected`: nothing may be built on these ranks. `alive`: they may well come
-    back, so only a spare that is warm is reason enough to give them up."""
+    back, so they are given up for a spare that is warm, or when there will be none before they are ended."""
     recovery, pool = machine.recovery, machine.pool
     if not recovery.established:
         return None
@@ -377,9 +377,12 @@ def _why_needed(
         if isinstance(found, NoDonor):
             return f"nobody else holds the state of rank {found.rank}"
     wanted = len(ranks) + len(recovery.vacancies())
+    no_more = pool.is_empty_for_good(at)  # then whoever is ended makes room for a new process
+    freed = [machine.roster.members[watched.member].host for watched in members] if no_more else []
+    no_spare = pool.cannot_fill(wanted, at, freed)
     if alive:
-        return None if pool.warm_spares(at) >= wanted else "no warm spare is there for it"
-    no_spare = pool.cannot_fill(wanted, at)
+        ready = pool.warm_spares(at) >= wanted or (no_more and no_spare is None)
+        return None if ready else "no warm spare is there for it"
     if no_spare is None:
         return None
     no_way = cannot_degrade(machine, [*ranks, *recovery.vacancies()])

@@ -26,12 +26,12 @@ class Act:
 
 def play_acts(seed: str, script: Script, policy: Policy, acts: Iterable[Act]) -> tuple[RecordDecision, ...]:
     """All decisions of one run to its end. The same arguments give the same, times and all. Raises `Violation`."""
-    simulation = _InActs(seed, script, policy, acts)
+    simulation = ActedSimulation(seed, script, policy, acts)
     simulation.run()
     return tuple(simulation.decisions)
 
 
-class _InActs(Simulation):
+class ActedSimulation(Simulation):
     def __init__(self, seed: str, script: Script, policy: Policy, acts: Iterable[Act]) -> None:
         super().__init__(script, policy, chance=Random(f"acts {seed}"))
         self.decisions: list[RecordDecision] = []

@@ -93,7 +93,8 @@ def check_neglect(world: "Simulation", victim: SimulatedMember) -> None:
     disturbed = any(member.hung or max(member.halted_until, member.busy_until) > world.now - 60 for member in others)
     if not waits or disturbed or _is_last_holder(world, victim):
         return
-    if machine.pool.cannot_fill(1 + len(machine.recovery.vacancies()), world.now) is None:
+    home = machine.roster.members[victim.id].host
+    if machine.pool.cannot_fill(1 + len(machine.recovery.vacancies()), world.now, freed=[home]) is None:
         raise Violation(f"9: {victim.id} (rank {victim.rank}) hangs, others wait for it, and nobody ended it")
 
 

@@ -10,6 +10,7 @@ from random import Random
 
 from understudy.foundation.ids import HostId, Rank
 from understudy.protocol.commands import Outcome
+from understudy.simulator.acts import Act, ActedSimulation
 from understudy.simulator.cluster_scenarios import ClusterScenario, cluster_simulation_of, draw_cluster_scenario
 from understudy.simulator.faults import Fault, FaultKind, Moment
 from understudy.simulator.invariants import Violation
@@ -181,6 +182,22 @@ def play_hang_after_recovery(seed: int) -> Report:
     call = f"understudy.simulator.ordinary_scenarios.play_hang_after_recovery({seed})"
     report = run_to_the_end(seed, simulation, call, drawn)
     _must_succeed(simulation, seed, call)
+    return report
+
+
+def play_without_kept_spares(seed: int) -> Report:
+    """Somebody has asked for no spares any more; then a rank hangs. A new process can be started in its place."""
+    chance = Random(f"not kept {seed}")
+    scenario = draw_scenario(seed)
+    script = Script(world_size=4, steps=30, fenced=True, shards=chance.choice((1, 2)))
+    hang = Fault(kind=FaultKind.HANG, moment=Moment.COMPUTING, rank=Rank(chance.randrange(4)), step=20)
+    policy = replace(scenario.policy, world_size=4, spares=1, max_replacements=100)
+    simulation = ActedSimulation(str(seed), script, policy, [Act(step=5, spares=(0,), faults=(hang,))])
+    call = f"understudy.simulator.ordinary_scenarios.play_without_kept_spares({seed})"
+    report = run_to_the_end(seed, simulation, call, hang)
+    _must_succeed(simulation, seed, call)
+    if simulation.fired["ended by hand"]:
+        raise Violation(f"9: a rank that hung was left to a person\nseed {seed} (repeat with {call})")
     return report
 
 

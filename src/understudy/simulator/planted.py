@@ -16,6 +16,7 @@ from understudy.protocol.commands import Command
 from understudy.protocol.commit import Verdict
 from understudy.protocol.hosts import Hosts
 from understudy.protocol.liveness import Condition
+from understudy.protocol.pool import SparePool
 from understudy.protocol.positions import Position
 from understudy.simulator import ordinary_scenarios as ordinary
 from understudy.simulator.active_scenarios import play_with_flips
@@ -89,7 +90,7 @@ def found_by_explorer(fenced: bool) -> Violation | None:
 # -- one for each mending ---------------------------------------------------------------------------------------------
 
 _is_gone, _on_lost, _resume, _init = liveness.is_gone, losses.on_lost, SimulatedMember._resume, Simulation.__init__
-_is_stuck = liveness._is_stuck
+_is_stuck, _room = liveness._is_stuck, SparePool._room
 
 
 def _silence_is_enough(policy: Any, sighting: Any) -> bool:
@@ -106,6 +107,10 @@ def _waiting_for_word_is_stuck(policy: Any, pace: float, watched: Any) -> bool:
 def _where_it_stood_counts_for_ever(machine: Any, _member: Any, rank: Rank) -> bool:
     position, plan = machine.recovery.positions.get(rank), machine.recovery.plan
     return position is None or (position.holds is not None and (plan is None or position.holds == plan.step))
+
+
+def _as_it_is_now(pool: SparePool, host: Any, _freed: Any = ()) -> int:
+    return _room(pool, host)
 
 
 def _still_counted_as_dying(machine: Any, at: float, member: Any, cause: Any) -> list[Command]:
@@ -149,6 +154,14 @@ PLANTED = (
         "_has_state",
         _where_it_stood_counts_for_ever,
         ordinary.play_hang_after_recovery,
+        40,
+    ),
+    Planted(
+        "the place of a rank that hangs is not counted as free",
+        SparePool,
+        "_room",
+        _as_it_is_now,
+        ordinary.play_without_kept_spares,
         40,
     ),
     Planted(
