@@ -41,7 +41,8 @@ def retry_although_applied(positions: Mapping[Rank, Position]) -> Verdict | None
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """`where`: a module or class; `name`: what of it is replaced by `wrong`. `game`: what must find it."""
+    """`where`: a module or class; `name`: what of it is replaced by `wrong`. `game`: what must find it. `first`: the
+    seed to begin with, where it takes many to come upon it."""
 
     what: str
     where: Any
@@ -49,6 +50,7 @@ class Planted:
     wrong: Any
     game: Game
     seeds: int = 400
+    first: int = 0
 
 
 @contextmanager
@@ -65,7 +67,7 @@ def planted(bug: Planted) -> Iterator[None]:
 def found(bug: Planted, seeds: Iterable[int] | None = None) -> Violation | None:
     """The first violation that seeded runs find under the wrong rule."""
     with planted(bug):
-        for seed in seeds if seeds is not None else range(bug.seeds):
+        for seed in seeds if seeds is not None else range(bug.first, bug.first + bug.seeds):
             try:
                 bug.game(seed)
             except Violation as violation:
@@ -144,7 +146,9 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 PLANTED = (
     Planted("A1: silence alone ends a rank", liveness, "is_gone", _silence_is_enough, ordinary.play_slow),
-    Planted("A1: the last holder of a state is ended", watchdog, "_why_needed", _nothing, ordinary.play_slow),
+    Planted(
+        "A1: the last holder of a state is ended", watchdog, "_why_needed", _nothing, ordinary.play_slow, first=200
+    ),
     Planted(
         "a report that was lost ends a rank", liveness, "_is_stuck", _waiting_for_word_is_stuck, ordinary.play_lossy
     ),
@@ -191,6 +195,7 @@ PLANTED = (
         "_somebody_spoke_after",
         _always,
         ordinary.play_slow_on_hosts,
+        first=50,
     ),
     Planted("A11: no failure is ever forgotten", Blame, "resumed", _nothing, ordinary.play_transient_errors),
     Planted("A23: a transfer has a fixed deadline", watchdog, "_goes_on", _nothing, ordinary.play_slow_transfer, 40),
