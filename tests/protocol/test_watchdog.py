@@ -147,6 +147,12 @@ def test_a_stopped_rank_for_which_nobody_waits_is_left_alone() -> None:
     assert killed(see(machine, 30.0, everybody_else_computes, 60.0)) == []
 
 
+def test_a_stopped_rank_whose_only_twin_is_held_by_a_debugger_is_waited_for() -> None:
+    """To end it would help nobody: the world waits for the debugger anyway."""
+    machine = world(ranks=2)
+    assert killed(see(machine, 30.0, {0: STOPPED, 1: TRACED}, 20.0)) == []
+
+
 def test_a_rank_that_is_held_by_a_debugger_is_waited_for_without_an_end() -> None:
     machine = world()
     said: list[str] = []
@@ -399,18 +405,18 @@ def test_a_rank_that_has_not_heard_of_the_recovery_is_not_stuck_but_told_again()
 
 
 def test_a_rank_that_waits_for_the_coordinators_word_is_asked_again_before_it_is_ended() -> None:
-    """What it reported was lost; it holds its state, and is not stuck in any collective."""
+    """What it reported was lost, or it has waited for another one; it is stuck in no collective."""
     machine = world()
     machine.handle(lost(1))
     for rank in (0, 2):
         machine.handle(reported(rank, 2, holding(5)))
     machine.handle(prepared(4, 2))
-    for second in range(58):
+    for second in range(300):
         waiting = Sighting(
             member=m(3), condition=WAITING, seconds=1.0 + second, outside=True, recovering=True, heard=Generation(2)
         )
         assert killed(machine.handle(ev.ActivityObserved(at=12.0 + second, sightings=(waiting,)))) == []
-    assert of(ResumeAt, machine.handle(reported(3, 2, holding(5), at=71.0)))
+    assert of(ResumeAt, machine.handle(reported(3, 2, holding(5), at=320.0)))
 
 
 def test_forming_goes_on_for_as_long_as_somebody_receives() -> None:

@@ -35,6 +35,7 @@ class Condition(enum.Enum):
 
 
 UNRESPONSIVE = frozenset({Condition.STOPPED, Condition.DEAF})
+UNABLE_TO_GIVE = UNRESPONSIVE | {Condition.TRACED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,8 +168,8 @@ def _is_stuck(policy: Policy, pace: float, watched: Watched) -> bool:
     sighting, deadline = watched.sighting, policy.stall_deadline(pace)
     if sighting is None or sighting.condition is not Condition.WAITING:
         return False
-    if sighting.recovering:  # not stuck below Python: what it has reported was lost, and it is asked again
-        deadline = max(deadline, policy.busy_timeout)
+    if sighting.recovering:
+        return False  # not stuck below Python: it waits for our word, and is asked again if its own was lost
     return watched.interrupted_for >= deadline and sighting.seconds >= deadline
 
 

@@ -19,6 +19,7 @@ from understudy.protocol.commands import Command, DecisionKind, Outcome, WatchCl
 from understudy.protocol.donors import NoDonor, choose_donors, named
 from understudy.protocol.ladder import cannot_degrade
 from understudy.protocol.liveness import (
+    UNABLE_TO_GIVE,
     UNRESPONSIVE,
     Condition,
     Sighting,
@@ -392,14 +393,14 @@ def _why_needed(
 
 
 def _ranks_with_state(machine: "JobMachine", at: float) -> list[Rank]:
-    """Whose state can be built upon: not on that of somebody who is stopped or deaf right now."""
+    """Whose state can be built upon: not on that of somebody who is stopped, held or deaf right now."""
     sightings = machine.watchdog.sightings
     ranks = ((member, member.rank) for member in machine.recovery.present() if member.rank is not None)
     return [
         rank
         for member, rank in ranks
         if _has_state(machine, member, rank)
-        and not ((seen := sightings.of(member.id, at)) is not None and seen.condition in UNRESPONSIVE)
+        and not ((seen := sightings.of(member.id, at)) is not None and seen.condition in UNABLE_TO_GIVE)
     ]
 
 

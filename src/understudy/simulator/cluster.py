@@ -130,7 +130,7 @@ class ClusterSimulation(Simulation):
             self._isolate(mishap)
         elif mishap.kind not in OF_HOSTS:
             self.leadership.befall(mishap)
-        elif mishap.kind is MishapKind.HOST_KILLED and mishap.lasts is None and not self.machine.generation:
+        elif mishap.lasts is None and not self.machine.generation:
             self.later(1.0, self._befall, mishap)  # a job whose hosts never all come waits for them without an end
         elif host is not None and host not in self.dead and host not in self.cut:
             self.note(mishap.kind, f" {host}")

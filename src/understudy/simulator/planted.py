@@ -150,6 +150,14 @@ PLANTED = (
         "A1: the last holder of a state is ended", watchdog, "_why_needed", _nothing, ordinary.play_slow, first=200
     ),
     Planted(
+        "state is built upon that a debugger holds",
+        watchdog,
+        "UNABLE_TO_GIVE",
+        liveness.UNRESPONSIVE,
+        ordinary.play_slow,
+        first=780,
+    ),
+    Planted(
         "a report that was lost ends a rank", liveness, "_is_stuck", _waiting_for_word_is_stuck, ordinary.play_lossy
     ),
     Planted(
