@@ -86,6 +86,8 @@ def check_neglect(world: "Simulation", victim: SimulatedMember) -> None:
     machine = world.machine
     if victim.rank is None or victim.state is None or not machine.recovery.established:
         return
+    if victim.id not in machine.roster.members:
+        return  # its rank was given to another one, and nobody waits for it
     if len(machine.recovery.twin_keys) < world.policy.world_size:
         return  # news of who holds what were lost
     others = [member for member in world.members.values() if member.alive and member.id != victim.id]

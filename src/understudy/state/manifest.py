@@ -133,19 +133,22 @@ class Protected:
         )
 
     def inventory(self) -> Inventory:
-        tensors = dict(self.parameters())
-        tensors.update(self.optimizer_tensors())
+        plain, loose = self._beside_tensors()
+        tensors = {**dict(self.parameters()), **dict(self.optimizer_tensors()), **loose}
+        if self.save is not None:
+            tensors[f"{_FILE}/0"] = self.saved_bytes(self.save)
+        return Inventory(tensors, plain)
+
+    def _beside_tensors(self) -> tuple[bytes, dict[str, torch.Tensor]]:
+        """Options, objects and the like; and the tensors that objects hold."""
         loose: list[torch.Tensor] = []
         scalars = {path: value for path, value in self._optimizer_entries() if not isinstance(value, torch.Tensor)}
         groups = {name: group_options(optimizer) for name, optimizer in self.optimizers.items()}
         objects = {name: thing.state_dict() for name, thing in self.objects.items()}
         learns = {path: parameter.requires_grad for path, parameter in self._named_parameters()}
         plain = flatten({"scalars": scalars, "groups": groups, "objects": objects, "learns": learns}, "state", loose)
-        for place, tensor in enumerate(loose):
-            tensors[f"{_OBJECT}/{place}"] = local(tensor)
-        if self.save is not None:
-            tensors[f"{_FILE}/0"] = self.saved_bytes(self.save)
-        return Inventory(tensors, msgspec.msgpack.encode(plain))
+        held = {f"{_OBJECT}/{place}": local(tensor) for place, tensor in enumerate(loose)}
+        return msgspec.msgpack.encode(plain), held
 
     @staticmethod
     def saved_bytes(save: SaveFunction) -> torch.Tensor:
@@ -300,12 +303,12 @@ class Protected:
     def digest_extras(self) -> str | None:
         """Of what a script may change between steps as well: schedulers and the like, averages of weights, options of
         groups."""
-        if self.save is not None:
-            return None
-        inventory, averages = self.inventory(), self._paths_of_averages()
-        tensors = [item for item in inventory.tensors.items() if item[0].startswith(f"{_OBJECT}/")]
-        tensors += [item for item in self.parameters() if item[0] in averages]
-        return digest_text(digest_tensors(tensors).encode() + inventory.plain)
+        if self.saves_alone and not self.objects:
+            return None  # `parameters` has it all
+        plain, held = self._beside_tensors()
+        averages = self._paths_of_averages()
+        tensors = [*held.items(), *(item for item in self.parameters() if item[0] in averages)]
+        return digest_text(digest_tensors(tensors).encode() + plain)
 
     def digest_everything(self) -> str:
         inventory = self.inventory()
