@@ -86,6 +86,25 @@ def test_a_stopped_process_is_told_within_a_second(traced: bool, condition: Cond
     assert world.last(events, 1).seconds >= 1.5, "the machine acts after 2 s: found within 3 s in all"
 
 
+def test_a_stop_is_counted_from_the_last_sign_of_life() -> None:
+    world = World()
+    world.pass_time(2.0, keep_moving=(0, 1))
+    world.kernel[world.m(1)] = Kernel("T")
+    world.answers[world.m(1)] = lambda _now: None
+    events = world.pass_time(0.75, keep_moving=(0,))
+    assert world.last(events, 1).seconds >= 0.5, "not from the first look at its process half a second later"
+
+
+def test_what_a_member_did_before_it_was_stopped_does_not_count_as_stopped() -> None:
+    world = World()
+    world.pass_time(30.0, keep_moving=(0,))  # 1 is busy in its script, and runs
+    world.kernel[world.m(1)] = Kernel("T")
+    world.watch.watch_closely(world.now)
+    events = world.pass_time(1.0, keep_moving=(0,))
+    seen = world.last(events, 1)
+    assert seen.condition is Condition.STOPPED and seen.seconds <= 1.0 + LOOK
+
+
 def test_a_control_thread_that_sleeps_although_it_was_asked_is_deaf() -> None:
     world = World()
     world.pass_time(2.0, keep_moving=(0, 1))

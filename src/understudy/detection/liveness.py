@@ -53,11 +53,12 @@ class _Seen:
     unchanged_since: float | None = None
     cpu_then: float = 0.0
     stopped_since: float | None = None
+    ran_at: float | None = None  # when the kernel last said that it is not stopped
 
     def shift(self, seconds: float) -> None:
         """So much time counts for nobody."""
         self.since += seconds
-        for name in ("asked_at", "unanswered_since", "unchanged_since", "stopped_since"):
+        for name in ("asked_at", "unanswered_since", "unchanged_since", "stopped_since", "ran_at"):
             value = getattr(self, name)
             if value is not None:
                 setattr(self, name, value + seconds)
@@ -143,9 +144,9 @@ class LivenessWatch:
             return Sighting(member=member, condition=Condition.MOVING) if page.place not in _UNJUDGED else None
         kernel = kernel_of(member, None if seen.answer is None else seen.answer.control_thread)
         if not is_stopped(kernel.state) or kernel.traced:
-            seen.stopped_since = None
-        elif seen.stopped_since is None:
-            seen.stopped_since = now
+            seen.stopped_since, seen.ran_at = None, now
+        elif seen.stopped_since is None:  # it may have been stopped right after the last sign of life
+            seen.stopped_since = seen.since if seen.ran_at is None else seen.ran_at
         return self._sighting(now, member, seen, kernel)
 
     def _sighting(self, now: float, member: MemberId, seen: _Seen, kernel: Kernel) -> Sighting | None:
