@@ -9,6 +9,7 @@ from tests.coordinator.acting import RememberingJournal
 from understudy.coordinator.hosts import Line
 from understudy.coordinator.keeping import Keeper, MemoryKeeper, Shelf
 from understudy.coordinator.leading import Leader
+from understudy.coordinator.runs import NOTHING_PAST, Past
 from understudy.foundation.clock import SetClock
 from understudy.foundation.ids import Generation, MemberId, StepNumber
 from understudy.protocol import events as ev
@@ -35,6 +36,8 @@ class Host:
     orders: list[wire.ToHost] = field(default_factory=list)
     term: int = 0
     inventory: HostInventory | None = None
+    run: str = ""
+    agent: str = ""
     line: Line | None = None
 
     def greeting(self, settings: Policy = POLICY) -> wire.Attend:
@@ -50,6 +53,8 @@ class Host:
             ends=list(self.ends),
             settings=msgspec.to_builtins(settings),
             inventory=self.inventory,
+            run=self.run,
+            agent=self.agent or f"agent of {self.name}",
         )
 
     def read(self) -> list[wire.ToHost]:
@@ -61,7 +66,7 @@ class Host:
             if isinstance(order, wire.Start):
                 self.living.append(order.member)
             elif isinstance(order, wire.Welcome):
-                self.term = order.term
+                self.term, self.run = order.term, order.run
         self.orders += new
         return new
 
@@ -75,6 +80,7 @@ class Cluster:
 
     def __init__(self, keeper: Keeper | None = None, shelf: Shelf | None = None) -> None:
         self.clock, self.journal = SetClock(100.0), RememberingJournal()
+        self.said: list[str] = []
         self.keeper = keeper or MemoryKeeper(shelf)
         self.a, self.b, self.spare = Host("a"), Host("b"), Host("spare", ranks=0, spares=1)
 
@@ -82,9 +88,11 @@ class Cluster:
     def hosts(self) -> tuple[Host, ...]:
         return (self.spare, self.a, self.b)
 
-    async def lead(self, name: str = "boss:1") -> Leader:
+    async def lead(self, name: str = "boss:1", past: Past = NOTHING_PAST) -> Leader:
         term = await self.keeper.lead(name)
-        self.leader = Leader(term, keeper=self.keeper, clock=self.clock, journals=(self.journal,))
+        self.leader = Leader(
+            term, keeper=self.keeper, clock=self.clock, journals=(self.journal,), say=self.said.append, past=past
+        )
         await self.leader.begin()
         return self.leader
 
@@ -132,6 +140,15 @@ class Cluster:
         """Of m-0 or m-1, who hold the ranks of these numbers."""
         content, rank = f"left by {member}".encode(), int(member[-1])
         return wire.Bequeathed(member=member, content=content, rank=rank, world=1, again=again)
+
+    async def recover_rank_1(self) -> None:
+        """m-1 dies on b, and m-2 takes over."""
+        await self.lose(self.b, "m-1")
+        prepared = ev.MemberPrepared(at=0.0, member=MemberId("m-2"), generation=Generation(2), twin_key="k")
+        await self.say(self.spare, prepared)
+        await self.report(self.a, 2)
+        for host, member in ((self.a, "m-0"), (self.spare, "m-2")):
+            await self.say(host, ev.MemberResumed(at=0.0, member=MemberId(member), generation=Generation(2)))
 
     async def report(self, host: Host, generation: int) -> None:
         event = ev.PositionReported(

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,15 @@ from tests.coordinator.lines import POLICY, TOKEN, play, until
 from tests.coordinator.test_relay_lines import Stubborn, relay
 
 from understudy.coordinator.etcd import EtcdKeeper
+from understudy.coordinator.etcd_client import make_client
 from understudy.faults import etcd_servers
 from understudy.faults.coordinators import CoordinatorProcess, running
 from understudy.faults.etcd_servers import Servers
+from understudy.foundation.ids import Generation
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.policy import Policy
+from understudy.wire.messages import Release
 
 pytestmark = pytest.mark.timeout(240)
 # As users have it: a new leader waits until agents, which look for it at growing intervals, have found it.
@@ -91,6 +95,52 @@ def test_a_leader_that_is_asked_to_go_gives_up_the_lead_at_once(tmp_path: Path) 
         second.find(r"(leading), term")
         assert time.monotonic() - asked < 2.0
         assert first.process.wait(10) == 128 + signal.SIGTERM
+
+
+@needs_etcd
+def test_a_job_of_the_same_name_runs_again_and_again(tmp_path: Path) -> None:
+    """The facts of the last run are there each time; unreadable ones are a sentence, and --new-run gives them up."""
+    with etcd_servers.running(tmp_path) as etcd:
+        found: list[str] = []
+        for number in range(3):
+            with running(tmp_path, f"c{number}", TOKEN, "--store", etcd.address) as coordinator:
+                play(partial(_a_short_job, coordinator.address))
+                assert coordinator.process.wait(40) == 0
+                coordinator.find(r"(the job succeeded)")
+                found.append(coordinator.find(r"run (\S+) begins"))
+        assert len(set(found)) == 3
+        play(partial(_spoil, etcd.address))
+        with running(tmp_path, "spoilt", TOKEN, "--store", etcd.address) as coordinator:
+            assert coordinator.process.wait(20) == 2
+            said = coordinator.output.read_text()
+            assert "job job cannot be read" in said and "--new-run" in said and "Traceback" not in said
+        with running(tmp_path, "anew", TOKEN, "--store", etcd.address, "--new-run") as coordinator:
+            play(partial(_a_short_job, coordinator.address))
+            assert coordinator.process.wait(40) == 0
+
+
+async def _a_short_job(address: str) -> None:
+    """Both ranks train and end their scripts."""
+    async with relay([address], policy=PATIENT) as a, relay([address], "b", policy=PATIENT) as b:
+        await until(lambda: bool(a[1].started and b[1].started), "a world")
+        both = [(agent, hands, hands.started[0]) for agent, hands in (a, b)]
+        for agent, _, member in both:
+            agent.handle(ev.MemberConnected(at=0.0, member=member))
+        for agent, _, member in both:
+            agent.handle(ev.MemberEstablished(at=0.0, member=member, generation=Generation(1), twin_key="k"))
+        for agent, _, member in both:
+            agent.handle(ev.MemberFinished(at=0.0, member=member, generation=Generation(1)))
+        await until(lambda: all(any(isinstance(m, Release) for m in hands.sent) for _, hands, _ in both), "the release")
+        ended = Cause(kind=CauseKind.EXIT, detail="its script ended", exit_code=0)
+        for agent, _, member in both:
+            agent.handle(ev.MemberLost(at=0.0, member=member, cause=ended))
+        await until(lambda: bool(a[1].stopped and b[1].stopped), "the end")
+
+
+async def _spoil(address: str) -> None:
+    client = make_client(address)
+    await client.put(b"understudy/job/facts", b"\xc1")
+    await client.close()
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ import pytest
 from understudy.coordinator.etcd import EtcdKeeper
 from understudy.coordinator.etcd_client import make_client
 from understudy.coordinator.keeping import Keeper, MemoryKeeper, Shelf
-from understudy.errors import Deposed, SettingsError
+from understudy.errors import Deposed, LedgerError, SettingsError
 from understudy.faults import etcd_servers
 from understudy.faults.etcd_servers import Servers, running
 from understudy.foundation.clock import SystemClock
@@ -260,6 +260,28 @@ def _ask(process: "subprocess.Popen[str]", text: str) -> list[str]:
     process.stdin.write(f"{text}\n")
     process.stdin.flush()
     return [process.stdout.readline().strip() for _ in range(2)]
+
+
+@needs_etcd
+@pytest.mark.parametrize("damage", ["head", "piece"])
+def test_facts_that_are_damaged_are_said_to_be(one_etcd: Servers, damage: str) -> None:
+    store = Store(one_etcd.address)
+
+    async def story() -> None:
+        keeper = store.keeper()
+        await keeper.lead("one:1")
+        await keeper.record(secrets.token_bytes(2_000_001))
+        client = make_client(store.address)
+        if damage == "head":
+            await client.put(f"understudy/{store.job}/facts".encode(), b"\xc1 no head")
+        else:
+            first = f"understudy/{store.job}/pieces/"
+            await client.delete_prefix(first.encode())
+        await client.close()
+        with pytest.raises(LedgerError, match="head of the facts" if damage == "head" else "pieces of the facts"):
+            await keeper.read()
+
+    store.play(story)
 
 
 @needs_etcd

@@ -221,7 +221,9 @@ def test_what_a_rank_left_is_kept_on_another_host_too() -> None:
         cluster.leader.heard(cluster.b.line, cluster.bequest("m-1"))
         await cluster.settle()
         kept = {host.name: [o.kept for o in host.orders if isinstance(o, wire.Keep)] for host in cluster.hosts}
-        assert kept == {"spare": [cluster.bequest("m-1")], "a": [], "b": []}
+        (copy,) = kept.pop("spare")
+        assert kept == {"a": [], "b": []} and copy.seal
+        assert msgspec.structs.replace(copy, seal=b"") == cluster.bequest("m-1")
         cluster.leader.heard(cluster.b.line, cluster.bequest("m-1", again=True))
         await cluster.settle()
         assert sum(isinstance(order, wire.Keep) for host in cluster.hosts for order in host.orders) == 1
@@ -329,7 +331,7 @@ def test_a_journal_that_fails_loses_no_record_and_no_deadline() -> None:
         assert stage_of(leader) is Stage.STOPPING and leader._timer is not None
         kinds = [record.kind for record in cluster.journal.records if isinstance(record, DecisionRecord)]
         assert kinds[0] == "start" and "swap" in kinds
-        (text,) = said
+        (text,) = [line for line in said if not line.startswith("run ")]
         assert "No space left on device" in text
 
     play(scene)

@@ -131,6 +131,7 @@ def test_ends_of_processes_are_told_to_whoever_leads_next() -> None:
                 cause = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
                 agent.handle(ev.MemberLost(at=0.0, member=member, cause=cause))
                 await second.lead()
+                await until(lambda: second.leading.coordinator is not None, "the first host of the run")
                 leading = second.leading.coordinator
                 assert leading is not None
                 await until(lambda: member not in leading.machine.roster.members, "the loss to be known")

@@ -171,7 +171,7 @@ def test_a_job_that_has_ended_stays_ended_for_the_next_leader() -> None:
         async with coordinator(shelf=shelf) as old, coordinator(shelf=shelf, leads=False) as new:
             async with attending(old, "a") as a, attending(old, "b"):
                 await a.hear(wire.Start)
-                deciding = old.leading.coordinator
+                deciding, run = old.leading.coordinator, old.leading.run
                 assert deciding is not None
                 deciding.request_stop("enough", 5)
                 assert (await a.hear(wire.Stop)).exit_code == 5
@@ -180,8 +180,12 @@ def test_a_job_that_has_ended_stays_ended_for_the_next_leader() -> None:
             await new.lead()
             assert new.leading.over.is_set() and new.leading.outcome == old.leading.outcome
             assert not new.leading.all_told
-            async with attending(new, "a") as late:
+            async with attending(new, "a", run=run) as late:
                 assert (await late.hear(wire.Stop)).reason == "enough"
+            async with line_to(new) as early:
+                await early.say(greeting("a"))
+                refusal = await early.hear(wire.Refuse)
+                assert "is for the next one" in refusal.reason and not refusal.final
             await new.leading.record_farewell()
             new.keeper.depose()
             await old.lead()

@@ -8,6 +8,7 @@ come twice. Orders of an older term than one that was obeyed are refused.
 import asyncio
 import contextlib
 import random
+import secrets
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -78,7 +79,8 @@ class Relay:
         self._introduction, self._hands = introduction, hands
         self._addresses, self._certificates = list(addresses), certificates
         self._clock, self._say = clock, say
-        self.term = 0
+        self.term, self.run = 0, ""
+        self._agent = secrets.token_hex(16)
         self.connected = False
         self._named = ""  # the leader, as a standby calls it
         self.refused: Counter[str] = Counter()
@@ -212,9 +214,12 @@ class Relay:
             welcome = wire.decode_to_host(answer) if isinstance(answer, bytes) else None
             if isinstance(welcome, wire.Refuse):
                 return self._on_refusal(welcome)
+            if isinstance(welcome, wire.Stop) and welcome.term >= self.term:
+                self._obey(welcome)  # our run had ended before we found a coordinator again
+                return welcome.reason
             if not isinstance(welcome, wire.Welcome) or welcome.term < self.term:
                 return "it did not answer as the leader would"
-            self.term = welcome.term
+            self.term, self.run = welcome.term, welcome.run or self.run
             return await self._serve(stream)
         finally:
             await channel.close()
@@ -233,6 +238,8 @@ class Relay:
             ends=list(self._ends),
             settings=own.settings,
             inventory=own.inventory,
+            run=self.run,
+            agent=self._agent,
         )
 
     def _on_refusal(self, refusal: wire.Refuse) -> str:

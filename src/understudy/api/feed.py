@@ -3,7 +3,7 @@
 import asyncio
 import statistics
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
@@ -27,6 +27,7 @@ class Feed:
 
     def __init__(self) -> None:
         self.newest = 0
+        self.recovered = 0  # since the run began, whoever led
         self.closed = False
         self._kept: deque[Numbered] = deque(maxlen=_KEPT)
         self._recoveries: deque[RecoveryRecord] = deque(maxlen=_RECOVERIES_KEPT)
@@ -37,10 +38,16 @@ class Feed:
         self.newest += 1
         self._kept.append(Numbered(self.newest, record))
         if isinstance(record, RecoveryRecord):
+            self.recovered += 1
             self._recoveries.append(record)
         for listener in self._listeners:
             listener(record)
         self._wake()
+
+    def recall(self, count: int, recoveries: Sequence[RecoveryRecord]) -> None:
+        """What former leaders recovered, in this host's time: known before, but not by this process."""
+        self.recovered = count
+        self._recoveries = deque(recoveries, maxlen=_RECOVERIES_KEPT)
 
     def listen(self, listener: Callable[[Record], None]) -> None:
         self._listeners.append(listener)

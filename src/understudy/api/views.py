@@ -28,7 +28,7 @@ def job(door: JobDoor) -> JobView:
         spares_warm=0 if machine is None else len(machine.roster.parked),
         spares_starting=0 if machine is None else len(machine.roster.starting),
         predicted_recovery_seconds=door.feed.predicted_recovery(),
-        recoveries=len(recoveries),
+        recoveries=door.feed.recovered,
         last_recovery=recovery(recoveries[-1], door.now()) if recoveries else None,
         newest_event=door.feed.newest,
         outcome=None if stopped is None else stopped.outcome.value,

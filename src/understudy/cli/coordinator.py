@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from understudy.cli import http_flags
+from understudy.coordinator import runs
 from understudy.coordinator.etcd import EtcdKeeper
 from understudy.coordinator.health import HealthServer, Page
 from understudy.coordinator.keeping import Keeper, MemoryKeeper
 from understudy.coordinator.leading import Leader
 from understudy.coordinator.service import Service
 from understudy.coordinator.status import health, status
-from understudy.errors import Deposed, SettingsError
+from understudy.errors import Deposed, LedgerError, SettingsError
 from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
@@ -47,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--store", default="memory", help="memory, or etcd://host:2379,host:2379 for several coordinators"
     )
     parser.add_argument("--job", default="job", help="name of the job; agents must give the same")
+    parser.add_argument(
+        "--new-run", action="store_true", help="begin a new run, and give up whatever the store holds of the last one"
+    )
     parser.add_argument("--token-file", type=Path, help="file with the job's token (default: $UNDERSTUDY_JOB_TOKEN)")
     parser.add_argument("--certs", type=Path, help="folder with ca.pem, cert.pem, key.pem; needed beyond this host")
     parser.add_argument("--http", help=http_flags.HTTP)
@@ -117,15 +121,16 @@ async def _run(
     except OSError as error:
         raise SettingsError(f"--run-dir {args.run_dir}: {error.strerror}; give another folder") from error
     keeper = make_keeper(args.store, args.job)
-    service = Service(args.job, token)
+    service = Service(args.job, token, say=_say)
     files = BackgroundFiles(_say)
     try:
         port = await service.open(args.listen, certificates)
         name = args.advertise or f"{args.listen.rpartition(':')[0]}:{port}"
         _say(f"listening on {name} for job {args.job}; standing by")
         async with _http(args, certificates, api, service, files) as http:
+            past = await runs.look_back(keeper, args.job, new_run=args.new_run)
             while True:
-                code = await _stand(args, name, keeper, service, http, files)
+                code = await _stand(args, name, keeper, service, http, files, past)
                 if code is not None:
                     return code
     finally:
@@ -185,7 +190,13 @@ def _pages(service: Service) -> HealthServer:
 
 
 async def _stand(
-    args: argparse.Namespace, name: str, keeper: Keeper, service: Service, http: Http, files: BackgroundFiles
+    args: argparse.Namespace,
+    name: str,
+    keeper: Keeper,
+    service: Service,
+    http: Http,
+    files: BackgroundFiles,
+    past: runs.Past,
 ) -> int | None:
     """Wait until this one leads, and lead until the end of the job (its exit code) or of the term (None)."""
     watching = asyncio.create_task(_watch_leader(keeper, service))
@@ -195,10 +206,15 @@ async def _stand(
         watching.cancel()
     decisions = RecordLog.open(files, args.run_dir / "ledger", DECISIONS)
     journals = (decisions, Spoken(), *(() if http.feed is None else (http.feed,)))
-    leader = Leader(term, keeper=keeper, clock=SystemClock(), journals=journals, say=_say)
+    leader = Leader(term, keeper=keeper, clock=SystemClock(), journals=journals, say=_say, past=past)
     _say(f"leading, term {term}")
     http.on_lead()
-    await leader.begin()
+    try:
+        await leader.begin()
+    except LedgerError as error:
+        raise runs.unreadable(args.job, error) from error
+    if http.feed is not None:
+        http.feed.recall(leader.historian.history.recoveries, leader.historian.recall())
     service.leader, service.leads = leader, name
     try:
         return await _lead(leader, keeper)

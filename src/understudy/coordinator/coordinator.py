@@ -48,6 +48,7 @@ class Coordinator:
         self._bequests_until = float("-inf")
         self._busy = False
         self._writing = False
+        self._recorded: cmd.RecordGeneration | None = None
         self.failed: BaseException | None = None  # why it must not decide any more
         self._on_failure: Callable[[BaseException], None] = lambda _: None
 
@@ -141,6 +142,8 @@ class Coordinator:
             order = self._orders.popleft()
             if isinstance(order, RecoveryRecord):
                 self._journals.append(order)
+                if self._recorded is not None:
+                    self._record(self._recorded)  # once more: what is kept tells of recoveries too
             elif not isinstance(order, cmd.RecordGeneration):
                 self._carry_out(order)
             else:
@@ -148,6 +151,7 @@ class Coordinator:
 
     def _record(self, generation: cmd.RecordGeneration) -> None:
         """With all that the machine knows by now, which may be more than when it asked for this."""
+        self._recorded = generation
         written = self._generations.record(generation, lambda: facts_of(self.machine, self._clock.now()))
         if written is not None:
             self._writing = True

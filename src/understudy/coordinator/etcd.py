@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from understudy.coordinator.etcd_client import make_client
-from understudy.errors import Deposed
+from understudy.errors import Deposed, LedgerError
 from understudy.foundation.clock import Clock, SystemClock
 
 _TTL = 3  # seconds. etcd needs one or two of them to elect a leader of its own, and this one should outlive that
@@ -139,16 +139,20 @@ class EtcdKeeper:
     # -- facts --------------------------------------------------------------------------------------------------------
 
     async def read(self) -> bytes | None:
+        looked_at = None
         while True:
             entry = await self._retry(lambda: self._client.get(self._head_key))
             if entry is None:
                 return None
-            head = msgspec.msgpack.decode(entry.value, type=Head)
+            head = _read_head(entry.value)
             if not head.pieces:
                 return head.content
             pieces = [await self._piece(head, place) for place in range(head.pieces)]
-            if None not in pieces:  # else newer facts have taken their place meanwhile
+            if None not in pieces:
                 return b"".join(piece for piece in pieces if piece is not None)
+            if entry.mod_revision == looked_at:  # else newer facts have taken their place meanwhile
+                raise LedgerError(f"{pieces.count(None)} of {head.pieces} pieces of the facts are missing")
+            looked_at = entry.mod_revision
 
     async def _piece(self, head: Head, place: int) -> bytes | None:
         entry = await self._retry(lambda: self._client.get(self._piece_key(head, place)))
@@ -227,6 +231,13 @@ class EtcdKeeper:
                 said = True
             await asyncio.sleep(pause)
             pause = min(0.5, pause * 2)
+
+
+def _read_head(content: bytes) -> Head:
+    try:
+        return msgspec.msgpack.decode(content, type=Head)
+    except msgspec.MsgspecError as error:
+        raise LedgerError(f"the head of the facts is not one: {error}") from error
 
 
 def _only(found: list[tuple[bytes, Any]]) -> Any:

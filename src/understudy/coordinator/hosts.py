@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from understudy.errors import WireError
 from understudy.foundation.ids import HostId, MemberId
 from understudy.protocol.commands import Seat, StopJob
 from understudy.wire import cluster as wire
@@ -20,9 +21,11 @@ _MOST_BYTES = 256 * 1024 * 1024  # in them
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """To one connected agent. `on_close`: ends the connection, whatever it is waiting for."""
+    """To one connected agent, which is at `peer`. `on_close`: ends the connection, whatever it is waiting for."""
 
     host: HostId
+    agent: str = ""
+    peer: str = ""
     on_close: Callable[[], object] = lambda: None
     closed: bool = False
     _waiting: "asyncio.Queue[bytes]" = field(default_factory=asyncio.Queue)
@@ -64,11 +67,19 @@ class HostLines:
 
     # -- lines --------------------------------------------------------------------------------------------------------
 
-    def open(self, host: HostId) -> Line:
+    def open(self, host: HostId, agent: str = "", peer: str = "") -> Line:
+        """An agent that connects again takes the place of its former line, which may not have noticed its end yet.
+        Raises `WireError` if another agent is connected under this name."""
         former = self.lines.get(host)
+        if former is not None and not former.closed and former.agent != agent:
+            raise WireError(
+                f"another agent is connected as host {host} (from {former.peer or 'elsewhere'}; this one is at "
+                f"{peer or 'an unknown address'}): give each host a name of its own with --host-name",
+                kind="name taken",
+            )
         if former is not None:
             former.close()
-        line = self.lines[host] = Line(host)
+        line = self.lines[host] = Line(host, agent, peer)
         self.all_gone.clear()
         return line
 

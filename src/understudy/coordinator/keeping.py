@@ -33,7 +33,7 @@ class Keeper(Protocol):
         ...
 
     async def read(self) -> bytes | None:
-        """The newest facts."""
+        """The newest facts. Raises `LedgerError` if they are damaged."""
         ...
 
     async def record(self, facts: bytes) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from understudy.coordinator.history import History
 from understudy.coordinator.keeping import Keeper
 from understudy.errors import LedgerError
 from understudy.protocol.commands import RecordGeneration
@@ -16,11 +17,15 @@ _LARGEST = 1 << 30  # bytes; 100,000 ranks need 13 MB
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """`all_told`: the job has ended, and no host is left that does not know."""
+    """`all_told`: the job has ended, and no host is left that does not know. `run`: which run of the job this is.
+    `key`: with which coordinators seal what they give to hosts to keep for them. `history`: of its recoveries."""
 
     policy: Policy
     facts: Facts
     all_told: bool = False
+    run: str = ""
+    key: bytes = b""
+    history: History = History()
 
 
 def encode(kept: Kept) -> bytes:
@@ -36,12 +41,17 @@ def decode(content: bytes) -> Kept:
         raise LedgerError(f"the kept facts of the job cannot be read: {error}") from error
 
 
+async def read(keeper: Keeper) -> Kept | None:
+    """Raises `LedgerError` if there is something that cannot be read."""
+    content = await keeper.read()
+    return None if content is None else decode(content)
+
+
 class KeptGenerations:
     """Writes the facts with every generation. Nobody acts on it before the keeper has it."""
 
-    def __init__(self, keeper: Keeper, policy: Policy) -> None:
-        self._keeper, self._policy = keeper, policy
+    def __init__(self, keeper: Keeper, kept: Callable[[Facts], Kept]) -> None:
+        self._keeper, self._kept = keeper, kept
 
     def record(self, _generation: RecordGeneration, facts: Callable[[], Facts]) -> "asyncio.Future[None]":
-        content = encode(Kept(policy=self._policy, facts=facts()))
-        return asyncio.ensure_future(self._keeper.record(content))
+        return asyncio.ensure_future(self._keeper.record(encode(self._kept(facts()))))

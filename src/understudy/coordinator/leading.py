@@ -1,7 +1,8 @@
 """One leadership: from the day a coordinator leads to its end. Joins the machine, the keeper and the lines to hosts.
 
-The first host brings the settings of the job; every later one must agree with them. A leader that took over goes on
-from the kept facts. Before anything is taken or given it looks whether it still leads: it may have slept for long.
+The first host brings the settings of the job; every later one must agree with them. A leader that finds a run under way
+goes on with it from the kept facts as soon as one of its hosts is there (`runs`). Before anything is taken or given it
+looks whether it still leads: it may have slept for long.
 """
 
 import asyncio
@@ -9,11 +10,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from understudy.coordinator import kept
+from understudy.coordinator import kept, origin
 from understudy.coordinator.coordinator import Coordinator
+from understudy.coordinator.history import Historian, History
 from understudy.coordinator.hosts import HostLines, Line
 from understudy.coordinator.keeping import Keeper
 from understudy.coordinator.port import Journal
+from understudy.coordinator.runs import NOTHING_PAST, Identity, Past
 from understudy.errors import Deposed, WireError
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank
@@ -22,8 +25,8 @@ from understudy.protocol import events as ev
 from understudy.protocol.commands import StopJob
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
-from understudy.protocol.requests import DrainHost, Request
-from understudy.protocol.takeover import facts_of, take_over
+from understudy.protocol.requests import Request
+from understudy.protocol.takeover import Facts, facts_of, take_over
 from understudy.wire import cluster as wire
 from understudy.wire.inventory import HostInventory
 
@@ -45,7 +48,7 @@ _OF_ONE_GENERATION = (
 
 class Leader:
     """`over` is set when the job has stopped or somebody else leads. `inventories`: what each host told last of itself;
-    it is not kept for a successor, to whom all hosts will tell it again."""
+    it is not kept for a successor, to whom all hosts will tell it again. `past`: a run that is not to go on."""
 
     def __init__(
         self,
@@ -55,9 +58,13 @@ class Leader:
         clock: Clock,
         journals: Sequence[Journal],
         say: Callable[[str], None] = lambda _: None,
+        past: Past = NOTHING_PAST,
     ) -> None:
         self.term, self.lines, self._say = term, HostLines(term), say
-        self._keeper, self._clock, self._journals = keeper, clock, tuple(journals)
+        self.historian = Historian(clock)
+        self._keeper, self._clock, self._journals = keeper, clock, (*journals, self.historian)
+        self._identity = Identity(past, clock, say)
+        self._former: dict[MemberId, Rank] = {}
         self.coordinator: Coordinator | None = None
         self.inventories: dict[HostId, HostInventory] = {}
         self.over = asyncio.Event()
@@ -71,16 +78,21 @@ class Leader:
     # -- beginning and end --------------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Go on where the last leader stopped, if there was one."""
-        content = await self._keeper.read()
+        """Look what the last leader left, if there was one. Raises `LedgerError` if that cannot be read."""
+        known = await self._identity.look(self._keeper)
         self._ready = True
-        if content is None:
-            return
-        known = kept.decode(content)
+        if known is not None:
+            self.historian.history = known.history
+            if known.facts.stopped is not None:
+                self._take_over(known)
+
+    def _take_over(self, known: kept.Kept) -> None:
+        """Go on where the last leader stopped."""
         self.all_told = known.all_told or known.facts.stopped is None
         machine, commands = take_over(known.policy, known.facts, self._clock.now())
         for member in known.facts.members:
             self.lines.lives_on(member.id, member.host)
+        self._former = {member.id: member.rank for member in known.facts.members if member.rank is not None}
         coordinator = self._make_coordinator(machine)
         coordinator.expect_bequests_until(self._clock.now() + known.policy.takeover_patience)
         coordinator.begin_with(commands, known.facts.active())
@@ -92,11 +104,15 @@ class Leader:
             port=self.lines,
             clock=self._clock,
             journals=self._journals,
-            generations=kept.KeptGenerations(self._keeper, machine.policy),
+            generations=kept.KeptGenerations(self._keeper, lambda facts: self._kept(machine.policy, facts)),
             say=self._say,
         )
         self.coordinator.when_failed(lambda error: self.step_down(str(error)))
         return self.coordinator
+
+    def _kept(self, policy: Policy, facts: Facts, *, all_told: bool = False) -> kept.Kept:
+        run, key, history = self._identity.run, self._identity.key, self.historian.history
+        return kept.Kept(policy=policy, facts=facts, all_told=all_told, run=run, key=key, history=history)
 
     def _end(self, why: str) -> None:
         self.why_over = self.why_over or why
@@ -119,6 +135,11 @@ class Leader:
         self.lines.close_all()
 
     @property
+    def run(self) -> str:
+        """Which run this is; empty until the first host is there."""
+        return self._identity.run
+
+    @property
     def outcome(self) -> StopJob | None:
         """How the job ended, if it did so while this one led."""
         return self.lines.stopped
@@ -128,28 +149,37 @@ class Leader:
         if self.coordinator is not None:
             machine = self.coordinator.machine
             facts = facts_of(machine, self._clock.now())
-            await self._keeper.record(kept.encode(kept.Kept(policy=machine.policy, facts=facts, all_told=True)))
+            await self._keeper.record(kept.encode(self._kept(machine.policy, facts, all_told=True)))
 
     # -- hosts --------------------------------------------------------------------------------------------------------
 
-    def welcome(self, attend: wire.Attend) -> Line:
-        """A host wants to take part. Raises `WireError` if it may not."""
+    def welcome(self, attend: wire.Attend, peer: str = "") -> Line:
+        """A host wants to take part. Raises `WireError` if it may not. `peer`: its address, for people."""
         if attend.term > self.term:  # the keeper knows who leads, not a host
             raise WireError(f"host {attend.host} has obeyed term {attend.term}, ours is {self.term}", kind="later term")
         if not self._ready:
             raise WireError("this coordinator does not know yet what its predecessor left", kind="standby")
         policy = self._policy_of(attend)
-        coordinator = self.coordinator or self._make_coordinator(JobMachine(policy))
+        found = self._identity.check(attend, over=self.outcome is not None)
+        if found is not None:
+            self._take_over(found)
+        coordinator = self.coordinator or self._begin_run(policy)
         if coordinator.machine.policy != policy:
             raise WireError(
                 f"host {attend.host} was started with other settings than the job: give it the same flags",
                 kind="settings",
             )
-        line = self.lines.open(HostId(attend.host))
-        line.put(wire.Welcome(term=self.term, host=attend.host, world_size=policy.world_size))
+        origin.check_greeting(attend, policy)
+        line = self.lines.open(HostId(attend.host), attend.agent, peer)
+        line.put(wire.Welcome(term=self.term, host=attend.host, world_size=policy.world_size, run=self.run))
         if self.outcome is not None:
             line.put(self.lines.farewell(self.outcome))
         return line
+
+    def _begin_run(self, policy: Policy) -> Coordinator:
+        self._identity.begin()
+        self.historian.history = History()
+        return self._make_coordinator(JobMachine(policy))
 
     def _policy_of(self, attend: wire.Attend) -> Policy:
         try:
@@ -166,11 +196,11 @@ class Leader:
         machine, host, now = self.coordinator.machine, HostId(attend.host), self._clock.now()
         members = tuple(MemberId(member) for member in attend.members)
         for member in members:
-            self._check_home(host, member)
+            origin.check_home(self.lines, host, member)
             self.lines.lives_on(member, host)
         for end in attend.ends:
             event = wire.to_event(end, now)
-            self._check_origin(host, event)
+            origin.check_event(self.lines, host, event)
             self._tell(event)
         self.inventories[host] = attend.inventory or HostInventory()
         known = machine.hosts.by_id.get(host)
@@ -202,9 +232,12 @@ class Leader:
         match message:
             case wire.Happened(ago=ago):
                 event = wire.to_event(message, self._clock.now())
-                self._check_origin(line.host, event)
+                origin.check_event(self.lines, line.host, event)
                 if isinstance(event, _OF_ONE_GENERATION) and event.generation < coordinator.machine.generation:
                     self.lines.dropped["older generation"] += 1
+                    return
+                if getattr(event, "generation", 0) > coordinator.machine.generation:
+                    self.lines.dropped["later generation"] += 1  # there is no such thing
                     return
                 if ago is not None:
                     coordinator.lost_since(getattr(event, "member", None), self._clock.now() - ago)
@@ -217,30 +250,18 @@ class Leader:
                 raise WireError("a second greeting on one line", kind="replayed")
 
     def _inherited(self, coordinator: Coordinator, line: Line, left: wire.Bequeathed) -> None:
-        if not left.again:  # else it may be a copy that was kept for another host
-            self._check_home(line.host, MemberId(left.member))
+        machine = coordinator.machine
+        sealed = left.rank is not None and origin.is_sealed(self._identity.key, left)
+        if not sealed and not origin.owns(self.lines, machine, self._former, line.host, left):
+            self.lines.dropped["bequest of another"] += 1
+            return
         if left.rank is None:
             coordinator.inherited(MemberId(left.member), left.content)
             return
         coordinator.inherited_of(Rank(left.rank), Generation(left.world), left.content)
         if not left.again:
-            self.lines.keep_elsewhere(line.host, left)
-
-    def _check_origin(self, host: HostId, event: ev.Event) -> None:
-        """A host speaks for itself and for its own members only."""
-        if isinstance(event, DrainHost) and event.host != host:
-            raise WireError(f"host {host} wants host {event.host} to be drained", kind="not its own")
-        if isinstance(event, ev.ActivityObserved) and event.host != host:
-            raise WireError(f"host {host} tells what host {event.host} sees", kind="not its own")
-        seen = event.sightings if isinstance(event, ev.ActivityObserved) else ()
-        named = [sighting.member for sighting in seen] if seen else [getattr(event, "member", None)]
-        for member in named:
-            if member is not None:
-                self._check_home(host, member)
-
-    def _check_home(self, host: HostId, member: MemberId) -> None:
-        if self.lines.home_of(member) not in (None, host):
-            raise WireError(f"host {host} speaks for {member}, which lives elsewhere", kind="not its own")
+            copy = msgspec.structs.replace(left, seal=origin.seal(self._identity.key, left))
+            self.lines.keep_elsewhere(line.host, copy)
 
     # -- requests, time -----------------------------------------------------------------------------------------------
 

@@ -6,11 +6,14 @@ elsewhere is refused and counted. Who does not know the token learns nothing but
 
 import asyncio
 import contextlib
+import traceback
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from understudy.coordinator.hosts import Line
 from understudy.coordinator.leading import Leader
+from understudy.coordinator.runs import RunOver
 from understudy.errors import WireError
 from understudy.wire import cluster as wire
 from understudy.wire import transport
@@ -18,17 +21,28 @@ from understudy.wire.certificates import Certificates
 from understudy.wire.sealing import SealedStream, answer
 
 _GREETING_LIMIT = 10.0  # seconds until a stream must have said who it is
-_FINAL = ("settings", "job")  # there is no use in trying again
+_FINAL = ("settings", "job", "other run")  # there is no use in trying again
+
+_STANDBY = ("standby", "later term", "awaiting")  # passes by itself
+_MOST_COMPLAINTS = 10_000
 
 
 class Service:
     """`leader` is None while this coordinator stands by; `leads` names whoever leads then."""
 
-    def __init__(self, job: str, token: str, *, greeting_limit: float = _GREETING_LIMIT) -> None:
+    def __init__(
+        self,
+        job: str,
+        token: str,
+        *,
+        greeting_limit: float = _GREETING_LIMIT,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.leader: Leader | None = None
         self.leads = ""
         self.refused: Counter[str] = Counter()
-        self.job, self._token = job, token
+        self.job, self._token, self._say = job, token, say
+        self._complained: set[tuple[str, str]] = set()
         self._greeting_limit = greeting_limit
         self._server: Any = None
 
@@ -63,8 +77,14 @@ class Service:
         try:
             if attend.job != self.job:
                 raise WireError(f"this coordinator is for job {self.job}, not for {attend.job}", kind="job")
-            line = leader.welcome(attend)
+            line = leader.welcome(attend, str(context.peer()))
+        except RunOver as over:
+            self.refused[over.kind] += 1
+            with contextlib.suppress(Exception):
+                await stream.write(wire.encode(leader.lines.farewell(over.stop)))
+            return
         except WireError as error:
+            self._complain(attend, error)
             await self._refuse(stream, wire.Refuse(reason=str(error), final=error.kind in _FINAL), error.kind)
             return
         await self._serve(leader, line, attend, stream, context)
@@ -84,6 +104,13 @@ class Service:
         self.refused[kind] += 1
         code = "UNAUTHENTICATED" if kind in ("unauthorised", "replayed") else "INVALID_ARGUMENT"
         await context.abort(transport.grpc_module().StatusCode[code], str(error) or "it did not say who it is")
+
+    def _complain(self, attend: wire.Attend, error: WireError) -> None:
+        """What only the operator can mend, once for each agent: it will try again and again."""
+        known = (attend.agent, error.kind) in self._complained
+        if error.kind not in _STANDBY and not known and len(self._complained) < _MOST_COMPLAINTS:
+            self._complained.add((attend.agent, error.kind))
+            self._say(f"refused: {error}")
 
     async def _refuse(self, stream: SealedStream, refusal: wire.Refuse, kind: str) -> None:
         self.refused[kind] += 1
@@ -106,7 +133,8 @@ class Service:
         except Exception as error:
             self.refused["not understood"] += 1
             why = f"what it sent could not be handled: {error!r}"
-            raise  # our own fault: gRPC prints where it came from and ends the call
+            self._say(f"host {line.host}: {why}\n{traceback.format_exc()}")
+            await context.abort(transport.grpc_module().StatusCode.INTERNAL, "the coordinator could not handle it")
         finally:
             reading.cancel()
             writing.cancel()

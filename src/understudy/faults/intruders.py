@@ -28,7 +28,8 @@ _GREETING_NAME = "understudy-nonce-bin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A coordinator, and what an intruder may have got hold of. `victim`: a member of an honest host."""
+    """A coordinator, and what an intruder may have got hold of. `victim`: a member of an honest host,
+    `victim_host`."""
 
     address: str
     token: str
@@ -36,6 +37,7 @@ class Target:
     ours: Certificates
     others: Certificates
     victim: str
+    victim_host: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,33 @@ async def speaking_for_others(target: Target) -> str:
     return await _sealed(target, wire.encode(greeting(target)), wire.encode(lie), welcome=True)
 
 
+async def leaving_garbage_for_others(target: Target) -> str:
+    """What another host's rank leaves to its replacement, as an insider would have it; then it gives itself away."""
+    lies = [
+        wire.encode(wire.Bequeathed(member=target.victim, content=b"garbage", rank=0, world=1, again=True, seal=seal))
+        for seal in (b"", secrets.token_bytes(32))
+    ]
+    return await _sealed(target, wire.encode(greeting(target)), *lies, b"\xc1", welcome=True)
+
+
+async def under_anothers_name(target: Target) -> str:
+    """The name of a host that is connected."""
+    return await _sealed(target, wire.encode(greeting(target, host=target.victim_host)))
+
+
+async def with_an_impossible_pace(target: Target) -> str:
+    pace = wire.from_event(ev.PaceLearnt(at=0.0, pace=secrets.choice((5e-324, 1e300))))
+    return await _sealed(target, wire.encode(greeting(target)), wire.encode(pace), welcome=True)
+
+
+async def with_too_many_ranks(target: Target) -> str:
+    return await _sealed(target, wire.encode(greeting(target, ranks=1 + secrets.randbelow(1000) + target.world)))
+
+
+async def of_an_unknown_run(target: Target) -> str:
+    return await _sealed(target, wire.encode(greeting(target, run="20200101-000000-00000000")))
+
+
 async def claiming_others(target: Target) -> str:
     """A greeting that claims a member of another host."""
     return await _sealed(target, wire.encode(greeting(target, members=[target.victim])), welcome=True)
@@ -267,4 +296,9 @@ ATTEMPTS = {
     "that has obeyed a later term": Attempt(of_a_later_term, "later term"),
     "that speaks for another host": Attempt(speaking_for_others, "not its own"),
     "that claims another host's member": Attempt(claiming_others, "not its own"),
+    "that leaves garbage for another host's rank": Attempt(leaving_garbage_for_others, "malformed"),
+    "under the name of a connected host": Attempt(under_anothers_name, "name taken"),
+    "with a pace that cannot be": Attempt(with_an_impossible_pace, "malformed"),
+    "with more ranks than a host has": Attempt(with_too_many_ranks, "settings"),
+    "of a run that never was": Attempt(of_an_unknown_run, "other run"),
 }

@@ -20,6 +20,7 @@ from understudy.wire.inventory import HostInventory
 from understudy.wire.messages import FromAgent
 
 _LONGEST_WHERE = 300  # letters
+_FASTEST, _SLOWEST = 1e-6, 86_400.0  # seconds for a step; deadlines follow from it
 LARGEST = 5 * 1024 * 1024  # bytes of one message; a worker says 4 MiB at most (`framing`)
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[\w.:@/-]+$")]
@@ -46,7 +47,9 @@ class Happened(_Message, frozen=True, kw_only=True):
 class Attend(_Message, frozen=True, kw_only=True):
     """`ranks` 0: a host for spares. `members`: every process of the job that lives here. `ends`: how others ended, for
     a coordinator that may not know. `term`: of the last coordinator that this agent obeyed. `settings`: of the job, as
-    this host was started; all hosts must agree. `inventory`: what monitors call this host and its devices."""
+    this host was started; all hosts must agree. `inventory`: what monitors call this host and its devices. `run`: of
+    which it is part, once it was welcomed. `agent`: of this process alone; two hosts of one name are told apart by
+    it, and nobody else can know it."""
 
     job: Name
     host: Name
@@ -55,10 +58,12 @@ class Attend(_Message, frozen=True, kw_only=True):
     place: Count | None
     store: Annotated[str, msgspec.Meta(max_length=300)]  # host:port of the c10d store beside this agent
     term: Number
-    members: list[Name]
-    ends: list[Happened]
+    members: Annotated[list[Name], msgspec.Meta(max_length=100_000)]
+    ends: Annotated[list[Happened], msgspec.Meta(max_length=10_000)]
     settings: dict[str, Any]
     inventory: HostInventory | None = None
+    run: Annotated[str, msgspec.Meta(max_length=100)] = ""
+    agent: Annotated[str, msgspec.Meta(max_length=100)] = ""
 
 
 class Measured(_Message, frozen=True, kw_only=True):
@@ -71,13 +76,16 @@ class Measured(_Message, frozen=True, kw_only=True):
 
 class Bequeathed(_Message, frozen=True, kw_only=True):
     """What a member leaves to whoever will replace it. `rank` and `world` (the generation in which it was founded) say
-    whose it is when that member is not known any more. `again`: it was told before, to another coordinator."""
+    whose it is when that member is not known any more. `again`: it was told before, to another coordinator. `seal`: a
+    coordinator's, if it was given here to be kept for another host; without it nobody speaks for another host's rank.
+    """
 
     member: Name
     content: bytes
     rank: Count | None = None
     world: Number = 0
     again: bool = False
+    seal: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
 
 
 class Farewell(_Message, frozen=True, kw_only=True):
@@ -92,9 +100,12 @@ FromHost = Attend | Happened | Measured | Bequeathed | Farewell
 
 
 class Welcome(_Message, frozen=True, kw_only=True):
+    """`run`: of which run of the job the host is part from now on."""
+
     term: int
     host: str
     world_size: int
+    run: str = ""
 
 
 class Refuse(_Message, frozen=True, kw_only=True):
@@ -246,8 +257,8 @@ def to_event(happened: Happened, at: float) -> ev.Event:
         raise WireError(f"not a {happened.kind}: {error}") from error
     if isinstance(event, ev.ActivityObserved) and not all(map(_is_sound, event.sightings)):
         raise WireError("not a sighting: its times must be finite and its words short")
-    if isinstance(event, ev.PaceLearnt) and not (math.isfinite(event.pace) and event.pace >= 0):
-        raise WireError(f"not a pace: {event.pace}")  # deadlines follow from it
+    if isinstance(event, ev.PaceLearnt) and event.pace != 0 and not _FASTEST <= event.pace <= _SLOWEST:
+        raise WireError(f"not a pace: {event.pace}")
     return event
 
 

@@ -1,0 +1,74 @@
+"""What a host may say: of itself and of its own members, within the world that there is. Everything else is refused.
+
+A host that was broken into must not reach beyond itself. Raises `WireError`, which ends the line of whoever said it;
+what an honest host may say out of date is dropped instead (`owns` is False).
+"""
+
+import hmac
+from collections.abc import Mapping
+
+from understudy.coordinator.hosts import HostLines
+from understudy.errors import WireError
+from understudy.foundation.ids import HostId, MemberId, Rank
+from understudy.protocol import events as ev
+from understudy.protocol.job import JobMachine
+from understudy.protocol.policy import Policy
+from understudy.protocol.requests import DrainHost
+from understudy.wire import cluster as wire
+
+_MOST_SPARES = 1024  # on one host
+
+
+def check_greeting(attend: wire.Attend, policy: Policy) -> None:
+    ranks = policy.world_size // policy.hosts
+    if attend.ranks not in (0, ranks):
+        raise WireError(
+            f"host {attend.host} offers {attend.ranks} ranks; the job has {ranks} per host", kind="settings"
+        )
+    if attend.spares > _MOST_SPARES:
+        raise WireError(f"host {attend.host} offers {attend.spares} spares; at most {_MOST_SPARES}", kind="settings")
+    if attend.place is not None and attend.place >= policy.hosts:
+        raise WireError(
+            f"host {attend.host} wants place {attend.place} of {policy.hosts} (--node-rank)", kind="settings"
+        )
+
+
+def check_event(lines: HostLines, host: HostId, event: ev.Event) -> None:
+    if isinstance(event, DrainHost) and event.host != host:
+        raise WireError(f"host {host} wants host {event.host} to be drained", kind="not its own")
+    if isinstance(event, ev.ActivityObserved) and event.host != host:
+        raise WireError(f"host {host} tells what host {event.host} sees", kind="not its own")
+    seen = event.sightings if isinstance(event, ev.ActivityObserved) else ()
+    named = [sighting.member for sighting in seen] if seen else [getattr(event, "member", None)]
+    for member in named:
+        if member is not None:
+            check_home(lines, host, member)
+
+
+def check_home(lines: HostLines, host: HostId, member: MemberId) -> None:
+    if lines.home_of(member) not in (None, host):
+        raise WireError(f"host {host} speaks for {member}, which lives elsewhere", kind="not its own")
+
+
+def owns(
+    lines: HostLines, machine: JobMachine, former: Mapping[MemberId, Rank], host: HostId, left: wire.Bequeathed
+) -> bool:
+    """May this host say what a rank leaves? For the rank of a member that lives there; for no other one. `former`: who
+    held which rank at a takeover; it may have died while nobody led."""
+    member = MemberId(left.member)
+    if not left.again:
+        check_home(lines, host, member)
+    known = machine.roster.members.get(member)
+    rank = former.get(member) if known is None else known.rank
+    if rank is None or lines.home_of(member) != host:
+        return False
+    return left.rank in (None, rank) and left.world <= machine.generation
+
+
+def seal(key: bytes, left: wire.Bequeathed) -> bytes:
+    """Coordinators alone know the key: a host that keeps something for another one cannot change it."""
+    return hmac.digest(key, f"bequest {left.rank} {left.world} ".encode() + left.content, "sha256")
+
+
+def is_sealed(key: bytes, left: wire.Bequeathed) -> bool:
+    return bool(key and left.seal) and hmac.compare_digest(seal(key, left), left.seal)
