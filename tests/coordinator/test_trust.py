@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 import ssl
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from understudy.cli.main import main
 from understudy.coordinator.health import HealthServer
 from understudy.coordinator.service import Service
 from understudy.errors import SettingsError
+from understudy.files.private import write_private
 from understudy.wire import cluster as wire
 from understudy.wire import transport
 from understudy.wire.certificates import Certificates, make_set
@@ -107,10 +109,28 @@ def test_an_address_that_is_none_is_explained(address: str) -> None:
 
 
 def test_a_short_token_is_not_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "token").write_text("short")
+    write_private(tmp_path / "token", b"short")
     arguments = ["coordinator", "--token-file", str(tmp_path / "token"), "--run-dir", str(tmp_path / "run")]
     assert main(arguments) == 2
     assert "16 characters" in capsys.readouterr().err
+
+
+def test_a_token_or_a_key_that_others_may_read_is_not_taken(
+    tmp_path: Path, certs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["coordinator", "--token-file", str(tmp_path / "token"), "--run-dir", str(tmp_path / "run")]
+    write_private(tmp_path / "token", b"0123456789abcdef")
+    (tmp_path / "token").chmod(0o644)
+    assert main(arguments) == 2
+    assert f"0644, so that others than its owner may read or change it; run chmod 600 {tmp_path}/token" in (
+        capsys.readouterr().err
+    )
+    (tmp_path / "token").chmod(0o600)
+    shutil.copytree(certs / "boss", tmp_path / "boss")
+    (tmp_path / "boss" / "key.pem").chmod(0o640)
+    assert main([*arguments, "--certs", str(tmp_path / "boss")]) == 2
+    assert f"chmod 600 {tmp_path}/boss/key.pem" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 # -- HTTP --------------------------------------------------------------------------------------------------------------

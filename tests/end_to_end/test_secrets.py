@@ -1,5 +1,6 @@
-"""Which of our secrets the processes of a job can see: none."""
+"""Which of our secrets the processes of a job can see, and who may read what a run leaves behind."""
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ def test_neither_ranks_nor_spares_nor_helpers_get_our_tokens(
 ) -> None:
     for name in SECRETS:
         monkeypatch.setenv(name, "0123456789abcdef")
-    with understudy_run(tmp_path, str(SCRIPTS / "shown_variables.py"), str(tmp_path)) as job:
+    script = (str(SCRIPTS / "shown_variables.py"), str(tmp_path), "--api-key", "never-kept")
+    with understudy_run(tmp_path, *script, flags=("--redirects", "3")) as job:
         wait_until(lambda: len(list(tmp_path.glob("*.variables"))) == 3, "two ranks and a spare")
         started = [process for process in processes(mark) if process.pid != job.process.pid]
         assert len(started) >= 4, "two ranks, the store, the nursery"
@@ -26,3 +28,8 @@ def test_neither_ranks_nor_spares_nor_helpers_get_our_tokens(
     for file in tmp_path.glob("*.variables"):
         seen = set(file.read_text().splitlines())
         assert "UNDERSTUDY_SOCKET" in seen and not SECRETS & seen, file.name
+    left = [job.run_dir, *job.run_dir.rglob("*")]
+    assert {"run.json", "ledger", "decisions.jsonl"} < {path.name for path in left} and len(left) > 6
+    for path in left:
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+        assert path.is_dir() or b"never-kept" not in path.read_bytes(), path

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from understudy.api.gate import App
 from understudy.errors import SettingsError
+from understudy.files.private import write_private
 from understudy.wire.certificates import Certificates
 from understudy.wire.transport import check_address, split_address
 
@@ -147,7 +148,7 @@ def write_address(run_dir: Path, url: str) -> None:
 
     def write() -> None:
         with contextlib.suppress(OSError):  # only a convenience: `--api` does without it
-            new.write_text(text)
+            write_private(new, text.encode())
             new.replace(run_dir / ADDRESS_FILE)
 
     _without_waiting_for_the_disk(write)

@@ -32,6 +32,7 @@ from understudy.errors import SettingsError
 from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import MemberId
+from understudy.ledger.concealing import conceal
 from understudy.ledger.records import RunInfo
 from understudy.ledger.run import AUDIT, DECISIONS
 from understudy.ledger.writing import RecordLog, restore_run_info, write_run_info
@@ -180,7 +181,7 @@ def _write_run_info(run_dir: Path, request: run_flags.RunRequest) -> Callable[[]
     """Returns what writes it again, should somebody remove the folder."""
     info = RunInfo(
         job=run_dir.name,
-        command=request.plan.command,
+        command=conceal(request.plan.command),
         world_size=request.policy.world_size,
         spares=request.policy.spares,
         digest_every=request.plan.digest_every,

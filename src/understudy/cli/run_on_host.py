@@ -10,9 +10,9 @@ import msgspec
 from understudy.agent import inventory
 from understudy.agent.relay import Introduction, Relay
 from understudy.agent.supervisor import Supervisor
-from understudy.cli.coordinator import read_token
 from understudy.cli.run_flags import RunRequest
 from understudy.cli.terminal import Terminal
+from understudy.cli.token_files import read_token
 from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import HostId

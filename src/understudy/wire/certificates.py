@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import SettingsError
+from understudy.files.private import read_secret
 
 NAME = "understudy"
 _AUTHORITY, _CERTIFICATE, _KEY = "ca.pem", "cert.pem", "key.pem"
@@ -28,8 +29,9 @@ class Certificates:
 
     @staticmethod
     def read(folder: Path) -> "Certificates":
+        key = read_secret("--certs", folder / _KEY)
         try:
-            authority, certificate, key = ((folder / name).read_bytes() for name in (_AUTHORITY, _CERTIFICATE, _KEY))
+            authority, certificate = ((folder / name).read_bytes() for name in (_AUTHORITY, _CERTIFICATE))
         except OSError as error:
             raise SettingsError(f"--certs {folder}: {error.strerror}: {error.filename}") from None
         return Certificates(authority, certificate, key, folder)
