@@ -13,7 +13,8 @@ from understudy.cli.main import main
 from understudy.faults import api_job
 from understudy.faults.api_job import ACTOR, READER, ApiJob
 from understudy.files.private import write_private
-from understudy.wire.certificates import Certificates, make_set
+from understudy.wire.certificates import Certificates
+from understudy.wire.issuing import make_set
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -30,6 +30,7 @@ from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.ledger.run import AUDIT, DECISIONS
 from understudy.ledger.writing import RecordLog
 from understudy.wire.certificates import Certificates
+from understudy.wire.renewal import watched
 
 if TYPE_CHECKING:
     from understudy.api.feed import Feed
@@ -62,7 +63,7 @@ def main(args: argparse.Namespace) -> int:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one open file per host; the usual limit is 1,024
     try:
-        return asyncio.run(_run(args, token, certificates, api))
+        return asyncio.run(watched(_run(args, token, certificates, api), certificates, _say))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except asyncio.CancelledError:

@@ -40,6 +40,7 @@ from understudy.protocol.commands import StopJob
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
 from understudy.wire.certificates import Certificates
+from understudy.wire.renewal import watched
 
 if TYPE_CHECKING:
     from understudy.api.feed import Feed
@@ -54,13 +55,16 @@ def main(args: argparse.Namespace) -> int:
     run_dir = _run_dir(args.run_dir, shared=bool(args.coordinator))
     live = sys.stderr.isatty() and not args.plain
     request = run_flags.read_request(args, dict(os.environ), run_dir, live)
-    api = read_api_request(args, None if args.certs is None else Certificates.read(args.certs))
+    certificates = None if args.certs is None else Certificates.read(args.certs)
+    api = read_api_request(args, certificates)
     restore = _write_run_info(run_dir, request)
     terminal = make_terminal(live, run_dir)
     try:
         if args.coordinator:
-            return asyncio.run(run_on_host(args, request, terminal, restore)).exit_code
-        return asyncio.run(_run(request, terminal, api, restore)).exit_code
+            job = run_on_host(args, request, certificates, terminal, restore)
+        else:
+            job = _run(request, terminal, api, restore)
+        return asyncio.run(watched(job, certificates, terminal.say)).exit_code
     except KeyboardInterrupt:  # before the first process was started
         return 128 + signal.SIGINT
 

@@ -24,7 +24,7 @@ from understudy.faults.watching import decided_so_far, page_of
 from understudy.files.private import write_private
 from understudy.ledger.reading import Run, read_run
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, StepRecord
-from understudy.wire.certificates import make_set
+from understudy.wire.issuing import make_set
 
 PORT, HTTP_PORT = 29400, 29401
 _READY_LIMIT = 180.0  # seconds; for a broken run, on a machine that may be busy
