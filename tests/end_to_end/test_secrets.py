@@ -28,6 +28,7 @@ def test_neither_ranks_nor_spares_nor_helpers_get_our_tokens(
     for file in tmp_path.glob("*.variables"):
         seen = set(file.read_text().splitlines())
         assert "UNDERSTUDY_SOCKET" in seen and not SECRETS & seen, file.name
+    assert "--api-key ***" in job.output.replace("'", "") and "never-kept" not in job.output
     left = [job.run_dir, *job.run_dir.rglob("*")]
     assert {"run.json", "ledger", "decisions.jsonl"} < {path.name for path in left} and len(left) > 6
     for path in left:

@@ -89,7 +89,7 @@ async def _run(
     )
     coordinator = Coordinator(JobMachine(request.policy), port=supervisor, clock=clock, journals=(journals,))
     _handle_signals(request.signals, coordinator, supervisor)
-    terminal.begin(request.plan.command, request.policy.world_size, request.policy.spares, request.remarks)
+    terminal.begin(conceal(request.plan.command), request.policy.world_size, request.policy.spares, request.remarks)
     showing = asyncio.create_task(terminal.keep_showing(lambda: _view(coordinator, supervisor)))
     try:
         async with _serving(api, feed, coordinator, supervisor, request, terminal, files):

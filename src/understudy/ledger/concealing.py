@@ -1,8 +1,8 @@
-"""What a ledger keeps of a command line: all of it, except what looks like a secret of the script.
+"""What a ledger and the output keep of a command line: all of it, except what looks like a secret of the script.
 
-People give passwords and keys as arguments. A process list forgets them when the process ends; a ledger is kept and
-passed around. So the values of flags with such names are left out. A name is all that we have to go by: a secret under
-another name stays.
+People give passwords and keys as arguments. A process list forgets them when the process ends; a ledger and a log are
+kept and passed around. So the values of flags with such names are left out. A name is all that we have to go by: a
+secret under another name stays.
 """
 
 import re
