@@ -10,7 +10,7 @@ import pytest
 from tests.agent.launching import alive
 
 from understudy.agent import supervisor
-from understudy.agent.environment import worker_environment
+from understudy.agent.environment import base_environment, worker_environment
 from understudy.agent.logs import LogPlan
 from understudy.agent.members import Worker
 from understudy.agent.plan import LaunchPlan
@@ -177,3 +177,16 @@ def test_the_environment_of_ranks_and_spares() -> None:
     assert (elsewhere["MASTER_ADDR"], elsewhere["MASTER_PORT"]) == ("10.0.0.1", "29500")
     kept = worker_environment({"OMP_NUM_THREADS": "4"}, settings, Seat(rank=Rank(0)), 2)
     assert kept["OMP_NUM_THREADS"] == "4"
+
+
+def test_secrets_stay_with_the_agent() -> None:
+    """The token of a worker is its own; the one that its agent was started with is not passed on."""
+    settings = WorkerSettings(
+        socket="/s", member=MEMBER, token="own", run_dir="/r", progress_file="/p", store_host="127.0.0.1", store_port=7
+    )
+    tokens = {"UNDERSTUDY_JOB_TOKEN": "job", "UNDERSTUDY_API_TOKEN": "api", "UNDERSTUDY_TOKEN": "of another agent"}
+    assert base_environment({"PATH": "/bin"} | tokens, 1) == {"PATH": "/bin"}
+    for seat in (None, Seat(rank=Rank(0))):
+        passed_on = worker_environment(tokens, settings, seat, 2)
+        assert not {"job", "api", "of another agent"} & set(passed_on.values())
+        assert passed_on["UNDERSTUDY_TOKEN"] == "own"

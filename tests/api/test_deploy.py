@@ -24,7 +24,10 @@ def exported(folder: Path) -> dict[str, set[str]]:
     stage.api.metrics.action("migrate", "accepted")
     stage.api.metrics.alert("monitor", "noted")
     stage.api.metrics.refused("token")
-    found: dict[str, set[str]] = {"understudy_agent_messages_refused": {"where", "kind"}}
+    found: dict[str, set[str]] = {
+        "understudy_agent_messages_refused": {"where", "kind"},
+        "understudy_certificate_expires_seconds": {"file"},
+    }
     for line in stage.api.metrics.page().decode().splitlines():
         described = re.match(r"# TYPE (\S+) (\S+)", line)
         if described is not None and described[2] == "histogram":

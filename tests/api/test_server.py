@@ -13,12 +13,14 @@ from tests.api.stage import READER, Stage
 from tests.ledger.made_up import WrittenAtOnce
 
 from understudy.api import server as server_module
+from understudy.api.metrics import Metrics
 from understudy.api.opening import ApiRequest, serving
 from understudy.api.rules import Rules
 from understudy.api.server import ADDRESS_FILE, ApiServer
 from understudy.errors import SettingsError
 from understudy.ledger.writing import RecordLog
-from understudy.wire.certificates import Certificates, make_set
+from understudy.wire.certificates import Certificates
+from understudy.wire.issuing import make_set
 
 pytestmark = pytest.mark.timeout(180)
 GET = f"GET /v1/job HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {READER}\r\n\r\n".encode()
@@ -128,6 +130,35 @@ def test_both_sides_prove_who_they_are(tmp_path: Path) -> None:
             assert not await ask(server.port, GET)
 
     assert with_server(tmp_path, story, Certificates.read(tmp_path / "certs" / "boss")) == []
+
+
+def test_it_follows_renewed_certificates(tmp_path: Path) -> None:
+    make_set(tmp_path / "certs", ["boss", "guest"])
+    certificates = Certificates.read(tmp_path / "certs" / "boss")
+
+    def context() -> ssl.SSLContext:
+        made = ssl.create_default_context(cafile=str(tmp_path / "certs" / "ca.pem"))
+        made.load_cert_chain(tmp_path / "certs" / "guest" / "cert.pem", tmp_path / "certs" / "guest" / "key.pem")
+        return made
+
+    async def story(server: ApiServer, _: Stage) -> None:
+        old = context()
+        assert (await ask(server.port, GET, old)).startswith(b"HTTP/1.1 200")
+        make_set(tmp_path / "certs", ["boss", "guest"])
+        assert certificates.read_again()
+        assert (await ask(server.port, GET, context())).startswith(b"HTTP/1.1 200")
+        with pytest.raises(ssl.SSLError):
+            await ask(server.port, GET, old)
+
+    assert with_server(tmp_path, story, certificates) == []
+
+
+def test_the_end_of_the_certificates_is_exported(tmp_path: Path) -> None:
+    make_set(tmp_path / "certs", ["boss"])
+    certificates = Certificates.read(tmp_path / "certs" / "boss")
+    metrics = Metrics(Stage(tmp_path).door, certificates)
+    for file, end in certificates.ends().items():
+        assert metrics.value("understudy_certificate_expires_seconds", file=file) == end
 
 
 def test_beyond_this_host_needs_certificates(tmp_path: Path) -> None:

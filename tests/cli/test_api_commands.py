@@ -12,7 +12,9 @@ from understudy.cli import status
 from understudy.cli.main import main
 from understudy.faults import api_job
 from understudy.faults.api_job import ACTOR, READER, ApiJob
-from understudy.wire.certificates import Certificates, make_set
+from understudy.files.private import write_private
+from understudy.wire.certificates import Certificates
+from understudy.wire.issuing import make_set
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -104,10 +106,13 @@ def test_tokens(
     monkeypatch.setenv("UNDERSTUDY_API_TOKEN", "")
     assert main(["status", "--api", job.server.url]) == 4
     assert "$UNDERSTUDY_API_TOKEN" in capsys.readouterr().err
-    (tmp_path / "token").write_text(READER + "\n")
+    write_private(tmp_path / "token", READER.encode() + b"\n")
     assert main(["status", "--api", job.server.url, "--token-file", str(tmp_path / "token")]) == 0
     assert main(["drain", "h0", "--api", job.server.url, "--token-file", str(tmp_path / "token")]) == 4
     assert "has not the role act" in capsys.readouterr().err
+    (tmp_path / "token").chmod(0o644)
+    assert main(["status", "--api", job.server.url, "--token-file", str(tmp_path / "token")]) == 2
+    assert f"chmod 600 {tmp_path}/token" in capsys.readouterr().err
 
 
 def test_nobody_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

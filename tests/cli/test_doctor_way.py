@@ -18,6 +18,7 @@ from understudy.cli.examination.measuring import Effort, Way
 from understudy.cli.examination.route import Route
 from understudy.cli.main import main
 from understudy.errors import WireError
+from understudy.files.private import write_private
 
 TOKEN = "a token of both sides"
 QUICK = Effort(first_round=1 << 12, largest_round=1 << 20, most=4 << 20, telling=0.02, enough=0.02)
@@ -239,7 +240,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("quick")
 def test_the_command_examines_a_peer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     secret = tmp_path / "token"
-    secret.write_text(TOKEN + "\n")
+    write_private(secret, TOKEN.encode() + b"\n")
     other = waiting()
     assert main(["doctor", "--peer", f"127.0.0.1:{other.port}", "--token-file", str(secret)]) == 0
     output = capsys.readouterr().out

@@ -148,8 +148,10 @@ class Agent:
 
 
 @contextlib.asynccontextmanager
-async def line_to(place: Place, *, token: str = TOKEN, certificates: Path | None = None) -> AsyncIterator[Agent]:
-    read = None if certificates is None else Certificates.read(certificates)
+async def line_to(
+    place: Place, *, token: str = TOKEN, certificates: Path | Certificates | None = None
+) -> AsyncIterator[Agent]:
+    read = Certificates.read(certificates) if isinstance(certificates, Path) else certificates
     channel = transport.open_channel(place.address, read)
     try:
         yield Agent(await sealing.call(channel.stream_stream(transport.PATH), token, 10.0), channel)

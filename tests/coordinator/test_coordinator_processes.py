@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import http.client
 import os
 import re
 import signal
+import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,6 +26,7 @@ from understudy.foundation.ids import Generation
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.policy import Policy
+from understudy.wire.issuing import make_set
 from understudy.wire.messages import Release
 
 pytestmark = pytest.mark.timeout(240)
@@ -45,6 +48,33 @@ def test_one_coordinator_in_memory_answers_probes(tmp_path: Path) -> None:
 def _modules_of(coordinator: CoordinatorProcess) -> str:
     """What is mapped into it."""
     return Path(f"/proc/{coordinator.process.pid}/maps").read_text()
+
+
+def test_certificates_are_warned_of_and_renewed_without_a_restart(tmp_path: Path) -> None:
+    make_set(tmp_path / "set", ["boss", "guest"], days=2)
+    with running(tmp_path, "c", TOKEN, "--certs", str(tmp_path / "set" / "boss")) as coordinator:
+        assert "boss/cert.pem" in coordinator.find(r"the certificate (\S+) ends in 48 hours")
+        old = _context(tmp_path / "set")
+        assert _health(coordinator, old) == 200
+        make_set(tmp_path / "set", ["boss", "guest"])
+        coordinator.find(r"the certificates in \S+/boss (are new ones)", 60.0)
+        assert _health(coordinator, _context(tmp_path / "set")) == 200
+        with pytest.raises(ssl.SSLError):
+            _health(coordinator, old)
+        assert coordinator.process.poll() is None
+
+
+def _context(certificates: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
+    context.check_hostname = False
+    context.load_cert_chain(certificates / "guest" / "cert.pem", certificates / "guest" / "key.pem")
+    return context
+
+
+def _health(coordinator: CoordinatorProcess, context: ssl.SSLContext) -> int:
+    connection = http.client.HTTPSConnection("127.0.0.1", coordinator.http_port, timeout=10.0, context=context)
+    connection.request("GET", "/health")
+    return connection.getresponse().status
 
 
 @needs_etcd

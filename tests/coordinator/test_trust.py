@@ -2,20 +2,24 @@
 
 import asyncio
 import contextlib
+import shutil
 import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.coordinator.lines import LIMIT, coordinator, greeting, line_to, play
+from tests.coordinator.lines import LIMIT, TOKEN, Place, coordinator, greeting, line_to, play
 
 from understudy.cli.main import main
 from understudy.coordinator.health import HealthServer
+from understudy.coordinator.keeping import MemoryKeeper
 from understudy.coordinator.service import Service
 from understudy.errors import SettingsError
+from understudy.files.private import write_private
 from understudy.wire import cluster as wire
 from understudy.wire import transport
-from understudy.wire.certificates import Certificates, make_set
+from understudy.wire.certificates import Certificates
+from understudy.wire.issuing import make_set
 
 pytestmark = pytest.mark.timeout(LIMIT + 10)
 
@@ -107,10 +111,60 @@ def test_an_address_that_is_none_is_explained(address: str) -> None:
 
 
 def test_a_short_token_is_not_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "token").write_text("short")
+    write_private(tmp_path / "token", b"short")
     arguments = ["coordinator", "--token-file", str(tmp_path / "token"), "--run-dir", str(tmp_path / "run")]
     assert main(arguments) == 2
     assert "16 characters" in capsys.readouterr().err
+
+
+def test_a_token_or_a_key_that_others_may_read_is_not_taken(
+    tmp_path: Path, certs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["coordinator", "--token-file", str(tmp_path / "token"), "--run-dir", str(tmp_path / "run")]
+    write_private(tmp_path / "token", b"0123456789abcdef")
+    (tmp_path / "token").chmod(0o644)
+    assert main(arguments) == 2
+    assert f"0644, so that others than its owner may read or change it; run chmod 600 {tmp_path}/token" in (
+        capsys.readouterr().err
+    )
+    (tmp_path / "token").chmod(0o600)
+    shutil.copytree(certs / "boss", tmp_path / "boss")
+    (tmp_path / "boss" / "key.pem").chmod(0o640)
+    assert main([*arguments, "--certs", str(tmp_path / "boss")]) == 2
+    assert f"chmod 600 {tmp_path}/boss/key.pem" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_renewed_certificates_count_at_the_next_connection_and_end_none(tmp_path: Path) -> None:
+    """Agent and coordinator each read theirs again, as `wire.renewal` does. The old authority is trusted no more."""
+    make_set(tmp_path / "set", ["boss", "a"], coordinators=["boss"])
+    shutil.copytree(tmp_path / "set", tmp_path / "old")
+
+    async def story() -> None:
+        service = Service("job", TOKEN)
+        coordinators, agents = (Certificates.read(tmp_path / "set" / party) for party in ("boss", "a"))
+        place = Place(service, await service.open("127.0.0.1:0", coordinators), MemoryKeeper())
+        await place.lead()
+        try:
+            async with line_to(place, certificates=agents) as before:
+                await before.say(greeting())
+                await before.hear(wire.Welcome)
+                make_set(tmp_path / "set", ["boss", "a"], coordinators=["boss"])
+                assert coordinators.read_again() and agents.read_again()
+                async with line_to(place, certificates=agents) as after:
+                    await after.say(greeting("b"))
+                    await after.hear(wire.Welcome)
+                with pytest.raises(transport.grpc_module().aio.AioRpcError):
+                    async with line_to(place, certificates=tmp_path / "old" / "a"):
+                        pass
+                await before.say(wire.Farewell(reason="still heard"))
+                await before.ended()
+                assert not service.refused
+        finally:
+            await place.keeper.close()
+            await service.close()
+
+    play(story)
 
 
 # -- HTTP --------------------------------------------------------------------------------------------------------------
@@ -141,3 +195,26 @@ async def _get(port: int, context: ssl.SSLContext) -> bytes:
     answer: Any = await asyncio.wait_for(reader.read(), 5.0)
     writer.close()
     return bytes(answer)
+
+
+def test_pages_follow_renewed_certificates(tmp_path: Path) -> None:
+    make_set(tmp_path / "set", ["boss", "a"])
+    shutil.copytree(tmp_path / "set", tmp_path / "old")
+
+    async def story() -> None:
+        certificates = Certificates.read(tmp_path / "set" / "boss")
+        server = HealthServer({"/health": lambda: {"healthy": True}})
+        port = await server.open("127.0.0.1:0", certificates)
+        old = _client_context(tmp_path / "old", "a")
+        assert b"200 OK" in await _get(port, old)
+        make_set(tmp_path / "set", ["boss", "a"])
+        assert certificates.read_again()
+        assert b"200 OK" in await _get(port, _client_context(tmp_path / "set", "a"))
+        with pytest.raises(ssl.SSLError):  # it does not trust us, and we do not trust it
+            await _get(port, old)
+        old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
+            assert not await _get(port, old)
+        await server.close()
+
+    play(story)

@@ -1,8 +1,8 @@
-"""The environment of a worker process."""
+"""The environment of the processes that an agent starts: workers, the nursery, the store."""
 
 from collections.abc import Mapping
 
-from understudy.foundation.settings import WorkerSettings
+from understudy.foundation.settings import SECRETS, WorkerSettings
 from understudy.protocol.commands import Seat
 
 _OF_A_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE")
@@ -10,8 +10,9 @@ _OF_A_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LO
 
 
 def base_environment(inherited: Mapping[str, str], world_size: int) -> dict[str, str]:
-    """What is the same for all workers of a job."""
-    environment = {name: value for name, value in inherited.items() if name not in _OF_A_RANK}
+    """What is the same for all processes of a job. Secrets stay with the agent: a script, and whatever it loads, has no
+    use for the token of the job or of its API."""
+    environment = {name: value for name, value in inherited.items() if name not in (*_OF_A_RANK, *SECRETS)}
     if world_size > 1:
         environment.setdefault("OMP_NUM_THREADS", "1")
     return environment

@@ -124,16 +124,16 @@ class Supervisor:
             self._plan.run_dir / "stacks", self._connections.send, self._say, self._state_of, self._files.write_once
         )
         at_the_end.callback(self._inquiry.close)
-        self._store = StoreProcess(self._plan.store_command, self._plan.environment, self._say, self._plan.store_host)
+        environment = base_environment(self._plan.environment, self._plan.world_size)
+        self._store = StoreProcess(self._plan.store_command, environment, self._say, self._plan.store_host)
         at_the_end.callback(self._store.close)
-        self._nursery = self._open_nursery(at_the_end)
+        self._nursery = self._open_nursery(environment, at_the_end)
         at_the_end.callback(self._drop_workers)
 
-    def _open_nursery(self, at_the_end: contextlib.ExitStack) -> Nursery | None:
+    def _open_nursery(self, environment: Mapping[str, str], at_the_end: contextlib.ExitStack) -> Nursery | None:
         if not self._plan.nursery_command:
             return None
         adopt_orphans()
-        environment = base_environment(self._plan.environment, self._plan.world_size)
         nursery = Nursery(self._plan.nursery_command, self._plan.command, environment, self._say)
         at_the_end.callback(nursery.close)
         return nursery

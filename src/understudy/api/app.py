@@ -25,6 +25,7 @@ from understudy.api.registry import Registry
 from understudy.api.rules import Rules
 from understudy.api.tokens import Tokens
 from understudy.foundation.clock import Clock, SystemClock
+from understudy.wire.certificates import Certificates
 
 Page = Callable[[Mapping[str, int]], Mapping[str, object]]
 """Is given how often requests were refused, by kind."""
@@ -43,6 +44,7 @@ class Settings:
     clock: Clock = field(default_factory=SystemClock)
     wall: WallClock = time.time
     on_fault: Callable[[Exception], None] = lambda _: None
+    certificates: Certificates | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Api:
 
 
 def make_api(door: JobDoor, audit: Audit, settings: Settings) -> Api:
-    metrics = Metrics(door)
+    metrics = Metrics(door, settings.certificates)
     desk = Desk(
         door,
         audit=audit,

@@ -1,7 +1,7 @@
 """Metrics for Prometheus. Counters are counted as things happen; gauges are read from the job when somebody asks."""
 
 from collections import Counter as PlainCounter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -15,6 +15,7 @@ from understudy.protocol.commands import DecisionKind
 from understudy.protocol.job import JobMachine
 from understudy.protocol.roster import Standing
 from understudy.protocol.stages import Stage
+from understudy.wire.certificates import Certificates
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
@@ -25,11 +26,11 @@ _SEATED = (Standing.JOINING, Standing.PREPARED, Standing.ACTIVE)
 class Metrics:
     """One registry per server, so that several jobs can live in one process (tests do)."""
 
-    def __init__(self, door: JobDoor) -> None:
+    def __init__(self, door: JobDoor, certificates: Certificates | None = None) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # else every counter is there twice
         self.refusals: PlainCounter[str] = PlainCounter()  # the same as below, as plain numbers
         self._registry = CollectorRegistry()
-        self._registry.register(_Gauges(door))
+        self._registry.register(_Gauges(door, certificates))
         self._decisions = self._counter("decisions", "Decisions of the coordinator", "kind")
         self._recoveries = self._counter(
             "recoveries", "Finished recoveries; swap: somebody was replaced, move: by plan", "kind"
@@ -82,8 +83,8 @@ class Metrics:
 
 
 class _Gauges(Collector):
-    def __init__(self, door: JobDoor) -> None:
-        self._door = door
+    def __init__(self, door: JobDoor, certificates: Certificates | None) -> None:
+        self._door, self._certificates = door, certificates
 
     def describe(self) -> list[Metric]:
         return []  # the names are known without looking at the job, which may not be there yet
@@ -98,6 +99,9 @@ class _Gauges(Collector):
             for kind, count in kinds.items():
                 refused.add_metric((where, kind), count)
         yield refused
+        if self._certificates is not None:
+            ends, text = self._certificates.ends(), "When the own certificate and its authority's end, as Unix time"
+            yield _by_label("certificate_expires_seconds", text, "file", ends)
         if machine is not None:
             yield from self._of_job(machine)
 
@@ -125,7 +129,7 @@ def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"understudy_{name}", text, value=value)
 
 
-def _by_label(name: str, text: str, label: str, counts: dict[str, int]) -> GaugeMetricFamily:
+def _by_label(name: str, text: str, label: str, counts: Mapping[str, float]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(f"understudy_{name}", text, labels=(label,))
     for value, count in counts.items():
         family.add_metric((value,), count)

@@ -62,6 +62,7 @@ async def serving(
         rules=_with_aliases(request.rules, aliases or {}),
         pages=pages or {},
         on_fault=on_fault,
+        certificates=request.certificates,
     )
     server = ApiServer(make_api(door, Audit(audit), settings).app, say)
     await server.open(request.address, request.certificates)

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from understudy.api.gate import App
 from understudy.errors import SettingsError
+from understudy.files.private import write_private
 from understudy.wire.certificates import Certificates
 from understudy.wire.transport import check_address, split_address
 
@@ -49,6 +50,16 @@ class ImpatientProtocol(H11Protocol):
         self._watch = self.loop.call_later(_REQUEST_LIMIT, self._look)
 
 
+class _Config(uvicorn.Config):
+    """TLS as everywhere else in the job, and not as uvicorn would make it once."""
+
+    secure: ssl.SSLContext | None = None
+
+    def load(self) -> None:
+        super().load()
+        self.ssl = self.secure
+
+
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -70,7 +81,7 @@ class ApiServer:
         check_address("--http", address, certificates)
         host, port = split_address("--http", address)
         listening = _listen(host, port)
-        config = uvicorn.Config(
+        config = _Config(
             self._app,
             http=ImpatientProtocol,
             ws="none",
@@ -84,8 +95,8 @@ class ApiServer:
             limit_concurrency=_MOST_CONNECTIONS,
             timeout_graceful_shutdown=_FAREWELL,
             h11_max_incomplete_event_size=_LARGEST_HEAD,
-            **_tls(certificates),
         )
+        config.secure = None if certificates is None else certificates.server_context()
         self._server = _Server(config)
         self._serving = asyncio.create_task(self._serve(self._server, listening))
         self.port = int(listening.getsockname()[1])
@@ -126,17 +137,6 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def _tls(certificates: Certificates | None) -> dict[str, Any]:
-    if certificates is None:
-        return {}
-    return {
-        "ssl_certfile": str(certificates.folder / "cert.pem"),
-        "ssl_keyfile": str(certificates.folder / "key.pem"),
-        "ssl_ca_certs": str(certificates.folder / "ca.pem"),
-        "ssl_cert_reqs": ssl.CERT_REQUIRED,
-    }
-
-
 # -- so that other commands find it -----------------------------------------------------------------------------------
 
 
@@ -147,7 +147,7 @@ def write_address(run_dir: Path, url: str) -> None:
 
     def write() -> None:
         with contextlib.suppress(OSError):  # only a convenience: `--api` does without it
-            new.write_text(text)
+            write_private(new, text.encode())
             new.replace(run_dir / ADDRESS_FILE)
 
     _without_waiting_for_the_disk(write)

@@ -12,7 +12,6 @@ import enum
 import hashlib
 import hmac
 import re
-import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import SettingsError
+from understudy.files.private import read_secret_text
 
 _SHORTEST = 16
 _MOST = 256
@@ -66,15 +66,7 @@ class Tokens:
 
 def read_tokens(file: Path) -> Tokens:
     """Raises `SettingsError`, which names the file and the key, and never shows a token."""
-    try:
-        mode = file.stat().st_mode
-        content = file.read_text("utf-8")
-    except OSError as error:
-        raise SettingsError(f"--http-tokens {file}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise SettingsError(f"--http-tokens {file}: not a text in UTF-8") from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise SettingsError(f"--http-tokens {file}: others may read or change it; run chmod 600 {file}")
+    content = read_secret_text("--http-tokens", file)
     try:
         parsed = tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:

@@ -3,7 +3,6 @@
 import argparse
 import http.client
 import json
-import os
 import socket
 import ssl
 import uuid
@@ -13,8 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from understudy.cli.token_files import read_api_token
 from understudy.errors import SettingsError
-from understudy.wire.certificates import NAME
+from understudy.wire.certificates import NAME, Certificates
 
 REFUSED, UNREACHABLE, NOT_ALLOWED = 1, 3, 4
 _TIMEOUT = 10.0  # seconds for an answer
@@ -164,6 +164,7 @@ class _Https(http.client.HTTPSConnection):
 def _context(certs: Path | None) -> ssl.SSLContext:
     if certs is None:
         raise SettingsError("an API with https needs --certs FOLDER with ca.pem, cert.pem and key.pem")
+    Certificates.read(certs)  # says what is missing, or that others may read the key
     try:
         context = ssl.create_default_context(cafile=str(certs / "ca.pem"))
         context.load_cert_chain(certs / "cert.pem", certs / "key.pem")
@@ -182,7 +183,7 @@ def client_for(args: argparse.Namespace) -> Client:
         good = False
     if not good:
         raise SettingsError(f"--api {url}: give it as http://HOST:PORT")
-    return Client(url.rstrip("/"), _token(args.token_file), args.certs)
+    return Client(url.rstrip("/"), read_api_token(args.token_file), args.certs)
 
 
 def _url_of(run: Path) -> str:
@@ -191,10 +192,3 @@ def _url_of(run: Path) -> str:
     except (OSError, ValueError, TypeError, KeyError):
         advice = f"start it with --http 127.0.0.1:0; if it has ended, see `understudy explain {run}`"
         raise ApiProblem(UNREACHABLE, f"{run} has no API: it has ended, or runs without --http", advice) from None
-
-
-def _token(file: Path | None) -> str:
-    try:
-        return file.read_text().strip() if file is not None else os.environ.get("UNDERSTUDY_API_TOKEN", "").strip()
-    except OSError as error:
-        raise SettingsError(f"--token-file {file}: {error.strerror}") from None

@@ -6,9 +6,7 @@ One that is deposed stands by again. Exit codes: 0 when the job succeeded, its o
 import argparse
 import asyncio
 import contextlib
-import os
 import resource
-import secrets
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from understudy.cli import http_flags
+from understudy.cli.token_files import read_token
 from understudy.coordinator import runs
 from understudy.coordinator.etcd import EtcdKeeper
 from understudy.coordinator.health import HealthServer, Page
@@ -26,11 +25,13 @@ from understudy.coordinator.service import Service
 from understudy.coordinator.status import health, status
 from understudy.errors import Deposed, LedgerError, SettingsError
 from understudy.files.background import BackgroundFiles
+from understudy.files.private import make_private_folder
 from understudy.foundation.clock import SystemClock
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.ledger.run import AUDIT, DECISIONS
 from understudy.ledger.writing import RecordLog
 from understudy.wire.certificates import Certificates
+from understudy.wire.renewal import watched
 
 if TYPE_CHECKING:
     from understudy.api.feed import Feed
@@ -66,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one open file per host; the usual limit is 1,024
     try:
-        return asyncio.run(_run(args, token, certificates, api))
+        return asyncio.run(watched(_run(args, token, certificates, api), certificates, _say))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except asyncio.CancelledError:
@@ -78,18 +79,6 @@ def _read_api_request(args: argparse.Namespace, certificates: Certificates | Non
     if args.http is not None and args.http_tokens is None and args.alert_rules is None and not http_flags.installed():
         return None
     return http_flags.read_api_request(args, certificates)
-
-
-def read_token(file: Path | None) -> str:
-    """The secret that agents and coordinators of a job share."""
-    try:
-        token = file.read_text().strip() if file is not None else os.environ.get("UNDERSTUDY_JOB_TOKEN", "")
-    except OSError as error:
-        raise SettingsError(f"--token-file {file}: {error.strerror}") from None
-    if len(token) < 16:
-        hint = secrets.token_hex(16)
-        raise SettingsError(f"give the job a token of 16 characters or more with --token-file, for example {hint}")
-    return token
 
 
 def make_keeper(store: str, job: str) -> Keeper:
@@ -117,7 +106,7 @@ async def _run(
     assert own is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, own.cancel)  # gives up the lead on its way out
     try:
-        args.run_dir.joinpath("ledger").mkdir(parents=True, exist_ok=True)
+        make_private_folder(args.run_dir / "ledger")
     except OSError as error:
         raise SettingsError(f"--run-dir {args.run_dir}: {error.strerror}; give another folder") from error
     keeper = make_keeper(args.store, args.job)

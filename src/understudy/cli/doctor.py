@@ -14,7 +14,9 @@ from understudy.cli.examination import budget, clocks, listening, measuring, ver
 from understudy.cli.examination.finding import Finding
 from understudy.cli.examination.history import History, history_of
 from understudy.cli.examination.host import host
+from understudy.cli.token_files import read_token
 from understudy.errors import LedgerError, SettingsError
+from understudy.foundation.settings import JOB_TOKEN
 from understudy.ledger.reading import read_run
 from understudy.ledger.run import Run
 from understudy.protocol.commands import DecisionKind
@@ -122,10 +124,8 @@ def _check(args: argparse.Namespace) -> str:
 
 def _token(flag: str, address: str, file: Path | None) -> str:
     """On one host nobody else is there to be kept out."""
-    from understudy.cli.coordinator import read_token
-
     address_host, _ = split_address(flag, address)
-    if file is None and "UNDERSTUDY_JOB_TOKEN" not in os.environ:
+    if file is None and JOB_TOKEN not in os.environ:
         if is_loopback(address_host):
             return ""
         raise SettingsError(f"{flag} {address}: beyond this host both sides need the same --token-file")

@@ -32,6 +32,7 @@ from understudy.errors import SettingsError
 from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import MemberId
+from understudy.ledger.concealing import conceal
 from understudy.ledger.records import RunInfo
 from understudy.ledger.run import AUDIT, DECISIONS
 from understudy.ledger.writing import RecordLog, restore_run_info, write_run_info
@@ -39,6 +40,7 @@ from understudy.protocol.commands import StopJob
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
 from understudy.wire.certificates import Certificates
+from understudy.wire.renewal import watched
 
 if TYPE_CHECKING:
     from understudy.api.feed import Feed
@@ -53,13 +55,16 @@ def main(args: argparse.Namespace) -> int:
     run_dir = _run_dir(args.run_dir, shared=bool(args.coordinator))
     live = sys.stderr.isatty() and not args.plain
     request = run_flags.read_request(args, dict(os.environ), run_dir, live)
-    api = read_api_request(args, None if args.certs is None else Certificates.read(args.certs))
+    certificates = None if args.certs is None else Certificates.read(args.certs)
+    api = read_api_request(args, certificates)
     restore = _write_run_info(run_dir, request)
     terminal = make_terminal(live, run_dir)
     try:
         if args.coordinator:
-            return asyncio.run(run_on_host(args, request, terminal, restore)).exit_code
-        return asyncio.run(_run(request, terminal, api, restore)).exit_code
+            job = run_on_host(args, request, certificates, terminal, restore)
+        else:
+            job = _run(request, terminal, api, restore)
+        return asyncio.run(watched(job, certificates, terminal.say)).exit_code
     except KeyboardInterrupt:  # before the first process was started
         return 128 + signal.SIGINT
 
@@ -84,7 +89,7 @@ async def _run(
     )
     coordinator = Coordinator(JobMachine(request.policy), port=supervisor, clock=clock, journals=(journals,))
     _handle_signals(request.signals, coordinator, supervisor)
-    terminal.begin(request.plan.command, request.policy.world_size, request.policy.spares, request.remarks)
+    terminal.begin(conceal(request.plan.command), request.policy.world_size, request.policy.spares, request.remarks)
     showing = asyncio.create_task(terminal.keep_showing(lambda: _view(coordinator, supervisor)))
     try:
         async with _serving(api, feed, coordinator, supervisor, request, terminal, files):
@@ -180,7 +185,7 @@ def _write_run_info(run_dir: Path, request: run_flags.RunRequest) -> Callable[[]
     """Returns what writes it again, should somebody remove the folder."""
     info = RunInfo(
         job=run_dir.name,
-        command=request.plan.command,
+        command=conceal(request.plan.command),
         world_size=request.policy.world_size,
         spares=request.policy.spares,
         digest_every=request.plan.digest_every,

@@ -10,9 +10,9 @@ import msgspec
 from understudy.agent import inventory
 from understudy.agent.relay import Introduction, Relay
 from understudy.agent.supervisor import Supervisor
-from understudy.cli.coordinator import read_token
 from understudy.cli.run_flags import RunRequest
 from understudy.cli.terminal import Terminal
+from understudy.cli.token_files import read_token
 from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import HostId
@@ -24,7 +24,11 @@ _LOOK_EVERY = 0.05  # seconds between two looks at whether a rank is still here
 
 
 async def run_on_host(
-    args: argparse.Namespace, request: RunRequest, terminal: Terminal, restore: Callable[[], None]
+    args: argparse.Namespace,
+    request: RunRequest,
+    certificates: Certificates | None,
+    terminal: Terminal,
+    restore: Callable[[], None],
 ) -> StopJob:
     """`restore`: makes the folder of the run readable again, should somebody remove it."""
     clock = SystemClock()
@@ -42,7 +46,7 @@ async def run_on_host(
         _introduction(args, request, supervisor),
         hands=supervisor,
         addresses=[part.strip() for part in args.coordinator.split(",") if part.strip()],
-        certificates=None if args.certs is None else Certificates.read(args.certs),
+        certificates=certificates,
         clock=clock,
         say=terminal.say,
     )

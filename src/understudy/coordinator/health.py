@@ -45,7 +45,7 @@ class HealthServer:
         """Both sides prove who they are, or the address is of this host only. Returns the port."""
         check_address("--http", address, certificates)
         host, port = split_address("--http", address)
-        secure = None if certificates is None else _context(certificates)
+        secure = None if certificates is None else certificates.server_context()
         wait = None if secure is None else _LIMIT
         self._server = await asyncio.start_server(
             self._serve, host, port, limit=_LARGEST_HEAD, ssl=secure, ssl_handshake_timeout=wait
@@ -106,12 +106,3 @@ def _response(status: HTTPStatus, content: Mapping[str, object], *, with_body: b
         "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + (body if with_body else b"")
-
-
-def _context(certificates: Certificates) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=certificates.authority.decode("ascii"))
-    context.load_cert_chain(certificates.folder / "cert.pem", certificates.folder / "key.pem")
-    return context

@@ -21,9 +21,10 @@ from understudy.faults.injector import fired
 from understudy.faults.namespaces import NamespaceHost
 from understudy.faults.proving import TRAINEE, NotProven, Setup, fault_flags, require_identical
 from understudy.faults.watching import decided_so_far, page_of
+from understudy.files.private import write_private
 from understudy.ledger.reading import Run, read_run
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, StepRecord
-from understudy.wire.certificates import make_set
+from understudy.wire.issuing import make_set
 
 PORT, HTTP_PORT = 29400, 29401
 _READY_LIMIT = 180.0  # seconds; for a broken run, on a machine that may be busy
@@ -127,8 +128,7 @@ class Cluster:
         path = self.folder / "token"
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(self.token)
-            path.chmod(0o600)
+            write_private(path, self.token.encode())
         return path
 
     def _certs(self, host: NamespaceHost) -> tuple[str, ...]:

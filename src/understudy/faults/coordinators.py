@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.faults.proving import NotProven
+from understudy.files.private import write_private
 from understudy.foundation.parenthood import die_with
 
 
@@ -66,7 +67,7 @@ class CoordinatorProcess:
 def running(folder: Path, name: str, token: str, *flags: str) -> Iterator[CoordinatorProcess]:
     """On free ports of 127.0.0.1, unless the flags say otherwise."""
     token_file, output = folder / "token", folder / f"{name}.txt"
-    token_file.write_text(token)
+    write_private(token_file, token.encode())
     command = [
         *(sys.executable, "-m", "understudy", "coordinator", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"),
         *("--token-file", str(token_file), "--run-dir", str(folder / "run"), *flags),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from understudy.faults.proving import NotProven
+from understudy.files.private import write_private
 
 TOKEN = "an-operator-of-tests-only"
 _LIMIT = 30.0  # seconds for one command
@@ -17,10 +18,8 @@ def write_tokens(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "api-tokens.toml"
     entries = [("operator", "act", TOKEN), ("monitor", "webhook", webhook_token())]
-    file.write_text(
-        "\n".join(f'[[token]]\nname = "{name}"\nroles = ["{role}"]\ntoken = "{token}"' for name, role, token in entries)
-    )
-    file.chmod(0o600)
+    tables = (f'[[token]]\nname = "{name}"\nroles = ["{role}"]\ntoken = "{token}"' for name, role, token in entries)
+    write_private(file, "\n".join(tables).encode())
     return file
 
 

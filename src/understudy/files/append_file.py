@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from understudy.files.private import FILE_MODE, make_private_folder
+
 _REOPEN = (errno.ESTALE, errno.EBADF, errno.ENODEV, errno.ENXIO)
 """The descriptor is of no use any more; the file behind the path may be."""
 _REMOVED = "it was removed while it was written"
@@ -114,7 +116,7 @@ class AppendFile:
     def _set_mark(self) -> None:
         assert self._mark is not None
         try:
-            os.close(os.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+            os.close(os.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
             if self.trouble is None and not self.lossy:  # it was over by the time that the disk did this
                 self._mark.unlink(missing_ok=True)
         except OSError:
@@ -171,10 +173,10 @@ class AppendFile:
     def _open(self) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         try:
-            self._descriptor = os.open(self.path, flags, 0o644)
+            self._descriptor = os.open(self.path, flags, FILE_MODE)
         except FileNotFoundError:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self.path, flags, 0o644)
+            make_private_folder(self.path.parent)
+            self._descriptor = os.open(self.path, flags, FILE_MODE)
             self._remade()
 
     def _is_unfinished(self, found: os.stat_result) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from understudy.files.append_file import AppendFile, Gap
+from understudy.files.private import make_private_folder, write_private
 from understudy.files.troubles import DiskTroubles
 
 MOST = 4 << 20  # bytes that wait for one file
@@ -160,8 +161,8 @@ class BackgroundFiles:
         def write() -> None:
             trouble = None
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text)
+                make_private_folder(path.parent)
+                write_private(path, text.encode())
             except OSError as error:
                 trouble = error.strerror or str(error)
             try:

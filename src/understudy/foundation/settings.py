@@ -13,6 +13,13 @@ from understudy.foundation.ids import MemberId
 
 _PREFIX = "UNDERSTUDY_"
 
+JOB_TOKEN, API_TOKEN = f"{_PREFIX}JOB_TOKEN", f"{_PREFIX}API_TOKEN"
+"""Where commands look for the token of a job, and of its API, when no file is named."""
+
+SECRETS = (JOB_TOKEN, API_TOKEN, f"{_PREFIX}TOKEN")
+"""Variables that are for whoever was started with them and for nobody that it starts. The last one is a worker's: it is
+inherited where `understudy run` is itself started by a worker."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:

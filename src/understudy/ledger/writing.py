@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from understudy.files.background import BackgroundFiles
+from understudy.files.private import FILE_MODE, make_private_folder, write_private
 from understudy.ledger.records import GapRecord, RunInfo
 
 _encoder = msgspec.json.Encoder()
@@ -55,8 +56,8 @@ def gap_line(why: str, lost: int = 0) -> bytes:
 
 
 def write_run_info(run_dir: Path, info: RunInfo) -> None:
-    (run_dir / "ledger").mkdir(parents=True, exist_ok=True)
-    (run_dir / "run.json").write_bytes(msgspec.json.format(msgspec.json.encode(info)) + b"\n")
+    make_private_folder(run_dir / "ledger")
+    write_private(run_dir / "run.json", msgspec.json.format(msgspec.json.encode(info)) + b"\n")
 
 
 def restore_run_info(run_dir: Path, info: RunInfo) -> None:
@@ -64,7 +65,7 @@ def restore_run_info(run_dir: Path, info: RunInfo) -> None:
     and whoever has ended by now cannot say that its records were in it."""
     if not (run_dir / "run.json").exists():
         write_run_info(run_dir, info)
-        mark_of(run_dir / "ledger", WHOLE_RUN).touch()
+        mark_of(run_dir / "ledger", WHOLE_RUN).touch(FILE_MODE)
 
 
 def steps_file(ledger: Path, member: str) -> Path:

@@ -1,113 +1,134 @@
-"""Certificates of the parties of a job: read from a folder, and made for trying things out.
+"""Certificates of the parties of a job: read from a folder, and read again when they are renewed there.
 
 A coordinator's certificate is for the name `understudy`, whatever its address: hosts come and go with their addresses.
 """
 
-import datetime
-import os
-from collections.abc import Sequence
+import functools
+import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from understudy.errors import SettingsError
+from understudy.files.private import read_secret
 
 NAME = "understudy"
-_AUTHORITY, _CERTIFICATE, _KEY = "ca.pem", "cert.pem", "key.pem"
-_CLOCKS_DIFFER_BY = datetime.timedelta(minutes=5)
+AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
 
 
 @dataclass(frozen=True, slots=True)
-class Certificates:
-    """Of one party: a folder with ca.pem, cert.pem and key.pem (`understudy certs` makes a set)."""
+class CertificateSet:
+    """What the three files of a party held at one moment. `context`: the same, for the TLS servers of Python."""
 
     authority: bytes
     certificate: bytes
     key: bytes
-    folder: Path
+    context: ssl.SSLContext
+
+    def same_as(self, files: tuple[bytes, bytes, bytes]) -> bool:
+        return (self.authority, self.certificate, self.key) == files
+
+
+class Certificates:
+    """Of one party: a folder with ca.pem, cert.pem and key.pem (`understudy certs` makes a set).
+
+    `present` is what new connections use. Whoever opens them looks there each time, so that renewed files count without
+    a restart; `wire.renewal` reads them again.
+    """
+
+    def __init__(self, folder: Path, present: CertificateSet) -> None:
+        self.folder, self.present = folder, present
 
     @staticmethod
     def read(folder: Path) -> "Certificates":
-        try:
-            authority, certificate, key = ((folder / name).read_bytes() for name in (_AUTHORITY, _CERTIFICATE, _KEY))
-        except OSError as error:
-            raise SettingsError(f"--certs {folder}: {error.strerror}: {error.filename}") from None
-        return Certificates(authority, certificate, key, folder)
+        return Certificates(folder, _checked(folder, _read(folder)))
+
+    def read_again(self) -> bool:
+        """True if there are new ones. Raises `SettingsError` when they cannot be used, and those before stay in use."""
+        files = _read(self.folder)
+        if self.present.same_as(files):
+            return False
+        self.present = _checked(self.folder, files)
+        return True
+
+    @property
+    def authority(self) -> bytes:
+        return self.present.authority
+
+    @property
+    def certificate(self) -> bytes:
+        return self.present.certificate
+
+    @property
+    def key(self) -> bytes:
+        return self.present.key
+
+    def server_context(self) -> ssl.SSLContext:
+        """For a TLS server that asks for certificates, too. Each handshake takes the certificates of its moment, and no
+        session outlives them: a ticket would let in who was trusted before."""
+        context = _new_context()
+        context.num_tickets = 0
+        context.options |= ssl.OP_NO_TICKET
+
+        def take_the_present_ones(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+            connection.context = self.present.context
+
+        context.sni_callback = take_the_present_ones
+        return context
+
+    def ends(self) -> Mapping[str, float]:
+        """When the certificates of each file end, by the wall clock. Empty: the package that can tell is missing."""
+        present = self.present
+        return ends_of(present.certificate, present.authority)
 
 
-def make_set(folder: Path, parties: Sequence[str], *, coordinators: Sequence[str] = (), days: int = 30) -> list[Path]:
-    """A new authority and, per party, a folder of its own. Only `coordinators` may be coordinators; all may, if none
-    are named. The authority's key is thrown away, so the set cannot grow. Returns the folders."""
-    for party in parties:
-        if Path(party).name != party or party in ("", ".", ".."):
-            raise SettingsError(f"{party!r} cannot be the name of a folder")
-    ec = _elliptic_curves()
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority = _sign(f"{NAME} test authority", authority_key, authority_key, None, days, serves=False)
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / _AUTHORITY, _pem(authority))
-    made = []
-    for party in parties:
-        key = ec.generate_private_key(ec.SECP256R1())
-        serves = not coordinators or party in coordinators
-        place = folder / party
-        place.mkdir(mode=0o700, exist_ok=True)
-        _write(place / _AUTHORITY, _pem(authority))
-        _write(place / _CERTIFICATE, _pem(_sign(party, key, authority_key, authority, days, serves=serves)))
-        _write(place / _KEY, _key_pem(key))
-        made.append(place)
-    return made
-
-
-def _elliptic_curves() -> Any:
+@functools.lru_cache(maxsize=4)
+def ends_of(certificate: bytes, authority: bytes) -> Mapping[str, float]:
+    """A certificate with those that link it to its authority ends with the first of them. Of several authorities the
+    last one counts: the next one is there before the former one goes."""
     try:
-        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography import x509
     except ImportError:
-        raise SettingsError("making certificates needs cryptography: pip install 'understudy[hosts]'") from None
-    return ec
+        return {}
+    try:
+        own, trusted = (
+            [each.not_valid_after_utc.timestamp() for each in x509.load_pem_x509_certificates(content)]
+            for content in (certificate, authority)
+        )
+    except ValueError:  # it is stricter than those who use them
+        return {}
+    return {CERTIFICATE: min(own), AUTHORITY: max(trusted)}
 
 
-def _sign(name: str, key: Any, signing_key: Any, issuer: Any, days: int, *, serves: bool) -> Any:
-    """A certificate for `key`'s owner; without an issuer it signs itself and is an authority."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject if issuer is None else issuer.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCKS_DIFFER_BY)
-        .not_valid_after(now + datetime.timedelta(days=days))
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-    )
-    if issuer is not None:
-        uses = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if serves else [])]
-        builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-    if serves:
-        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
-    return builder.sign(signing_key, hashes.SHA256())
+def _read(folder: Path) -> tuple[bytes, bytes, bytes]:
+    key = read_secret("--certs", folder / KEY)
+    try:
+        authority, certificate = ((folder / name).read_bytes() for name in (AUTHORITY, CERTIFICATE))
+    except OSError as error:
+        raise SettingsError(f"--certs {folder}: {error.strerror}: {error.filename}") from None
+    return authority, certificate, key
 
 
-def _pem(certificate: Any) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding
+def _checked(folder: Path, files: tuple[bytes, bytes, bytes]) -> CertificateSet:
+    """They can be read, and belong together. Files that are just being replaced do not yet."""
+    authority, certificate, key = files
+    context = _new_context()
+    try:
+        context.load_verify_locations(cadata=authority.decode("ascii"))
+    except (ssl.SSLError, UnicodeDecodeError):
+        raise SettingsError(f"--certs {folder}: {AUTHORITY} holds no certificate") from None
+    try:
+        context.load_cert_chain(folder / CERTIFICATE, folder / KEY, password="")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "reason", None) or error
+        raise SettingsError(f"--certs {folder}: {CERTIFICATE} and {KEY} cannot be used together: {why}") from None
+    if _read(folder) != files:
+        raise SettingsError(f"--certs {folder}: the files are being changed")
+    return CertificateSet(authority, certificate, key, context)
 
-    return bytes(certificate.public_bytes(Encoding.PEM))
 
-
-def _key_pem(key: Any) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    return bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Nobody else may read a key, not even for the moment before its mode is changed."""
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+def _new_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context

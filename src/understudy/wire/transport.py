@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from understudy.errors import SettingsError
-from understudy.wire.certificates import NAME, Certificates
+from understudy.wire.certificates import NAME, Certificates, CertificateSet
 from understudy.wire.cluster import LARGEST
 
 SERVICE, METHOD = "understudy.v1.Coordinator", "Attend"
@@ -77,21 +77,36 @@ def add_port(server: Any, address: str, certificates: Certificates | None) -> in
 
 
 def _server_credentials(certificates: Certificates) -> Any:
-    return grpc_module().ssl_server_credentials(
-        [(certificates.key, certificates.certificate)],
-        root_certificates=certificates.authority,
-        require_client_auth=True,
-    )
+    """gRPC asks at every handshake, in a thread of its own, whether there are others than it was given."""
+    grpc = grpc_module()
+
+    def configuration(given: CertificateSet) -> Any:
+        pair = (given.key, given.certificate)
+        return grpc.ssl_server_certificate_configuration([pair], root_certificates=given.authority)
+
+    used = certificates.present
+
+    def renewed() -> Any:
+        nonlocal used
+        present = certificates.present
+        if present is used:
+            return None
+        used = present
+        return configuration(present)
+
+    return grpc.dynamic_ssl_server_credentials(configuration(used), renewed, require_client_authentication=True)
 
 
 def open_channel(address: str, certificates: Certificates | None) -> Any:
+    """With the certificates of this moment; who connects again opens another one."""
     grpc = grpc_module()
     if certificates is None:
         return grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
+    present = certificates.present
     credentials = grpc.ssl_channel_credentials(
-        root_certificates=certificates.authority,
-        private_key=certificates.key,
-        certificate_chain=certificates.certificate,
+        root_certificates=present.authority,
+        private_key=present.key,
+        certificate_chain=present.certificate,
     )
     options = (*CLIENT_OPTIONS, ("grpc.ssl_target_name_override", NAME))
     return grpc.aio.secure_channel(address, credentials, options=options)

@@ -1,0 +1,90 @@
+"""Makes certificates for trying things out: an authority, and one pair per party."""
+
+import datetime
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from understudy.errors import SettingsError
+from understudy.wire.certificates import AUTHORITY, CERTIFICATE, KEY, NAME
+
+_CLOCKS_DIFFER_BY = datetime.timedelta(minutes=5)
+
+
+def make_set(folder: Path, parties: Sequence[str], *, coordinators: Sequence[str] = (), days: int = 30) -> list[Path]:
+    """A new authority and, per party, a folder of its own. Only `coordinators` may be coordinators; all may, if none
+    are named. The authority's key is thrown away, so the set cannot grow. Returns the folders."""
+    for party in parties:
+        if Path(party).name != party or party in ("", ".", ".."):
+            raise SettingsError(f"{party!r} cannot be the name of a folder")
+    ec = _elliptic_curves()
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+    authority = _sign(f"{NAME} test authority", authority_key, authority_key, None, days, serves=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / AUTHORITY, _pem(authority))
+    made = []
+    for party in parties:
+        key = ec.generate_private_key(ec.SECP256R1())
+        serves = not coordinators or party in coordinators
+        place = folder / party
+        place.mkdir(mode=0o700, exist_ok=True)
+        _write(place / AUTHORITY, _pem(authority))
+        _write(place / CERTIFICATE, _pem(_sign(party, key, authority_key, authority, days, serves=serves)))
+        _write(place / KEY, _key_pem(key))
+        made.append(place)
+    return made
+
+
+def _elliptic_curves() -> Any:
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError:
+        raise SettingsError("making certificates needs cryptography: pip install 'understudy[hosts]'") from None
+    return ec
+
+
+def _sign(name: str, key: Any, signing_key: Any, issuer: Any, days: int, *, serves: bool) -> Any:
+    """A certificate for `key`'s owner; without an issuer it signs itself and is an authority."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if issuer is None else issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCKS_DIFFER_BY)
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+    )
+    if issuer is not None:
+        uses = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if serves else [])]
+        builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+    if serves:
+        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
+    return builder.sign(signing_key, hashes.SHA256())
+
+
+def _pem(certificate: Any) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return bytes(certificate.public_bytes(Encoding.PEM))
+
+
+def _key_pem(key: Any) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Nobody else may read a key, not even for the moment before its mode is changed."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
