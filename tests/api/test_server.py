@@ -13,12 +13,14 @@ from tests.api.stage import READER, Stage
 from tests.ledger.made_up import WrittenAtOnce
 
 from understudy.api import server as server_module
+from understudy.api.address import ADDRESS_FILE
 from understudy.api.opening import ApiRequest, serving
 from understudy.api.rules import Rules
-from understudy.api.server import ADDRESS_FILE, ApiServer
+from understudy.api.server import ApiServer
 from understudy.errors import SettingsError
 from understudy.ledger.writing import RecordLog
 from understudy.wire.certificates import Certificates, make_set
+from understudy.wire.connections import NO_REQUEST, SILENT, ConnectionLimits
 
 pytestmark = pytest.mark.timeout(180)
 GET = f"GET /v1/job HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {READER}\r\n\r\n".encode()
@@ -42,7 +44,7 @@ def with_server(
     async def whole() -> None:
         stage = Stage(folder)
         stage.begin()
-        server = ApiServer(stage.api.app, said.append)
+        server = ApiServer(stage.api.app, said.append, stage.api.metrics.refused)
         await server.open("127.0.0.1:0", certificates)
         try:
             await story(server, stage)
@@ -89,10 +91,12 @@ def test_nonsense_on_the_wire(tmp_path: Path) -> None:
 
 def test_who_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "_REQUEST_LIMIT", 0.1)
+    monkeypatch.setattr(server_module, "_CONNECTIONS", ConnectionLimits(handshake=0.1))
 
-    async def story(server: ApiServer, _: Stage) -> None:
+    async def story(server: ApiServer, stage: Stage) -> None:
         assert await ask(server.port, b"GET /v1/jo") == b""
         assert await ask(server.port, b"") == b""
+        assert stage.api.metrics.refusals == {NO_REQUEST: 1, SILENT: 1}
 
     with_server(tmp_path, story)
 
