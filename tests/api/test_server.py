@@ -134,6 +134,24 @@ def test_both_sides_prove_who_they_are(tmp_path: Path) -> None:
     assert with_server(tmp_path, story, Certificates.read(tmp_path / "certs" / "boss")) == []
 
 
+def test_all_interfaces_are_no_address_for_others(tmp_path: Path) -> None:
+    make_set(tmp_path / "certs", ["boss"])
+    certificates = Certificates.read(tmp_path / "certs" / "boss")
+
+    async def story() -> None:
+        for given, expected in (
+            ("10.0.0.1", "https://10.0.0.1:"),
+            ("[fd00::1]", "https://[fd00::1]:"),
+            ("", "https://0"),
+        ):
+            server = ApiServer(Stage(tmp_path).api.app, print)
+            await server.open("0.0.0.0:0", certificates, given)
+            assert server.url.startswith(expected)
+            await server.close()
+
+    asyncio.run(story())
+
+
 def test_beyond_this_host_needs_certificates(tmp_path: Path) -> None:
     async def story() -> None:
         stage = Stage(tmp_path)

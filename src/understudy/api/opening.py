@@ -49,8 +49,10 @@ async def serving(
     *,
     pages: Mapping[str, Page] | None = None,
     aliases: Mapping[HostId, tuple[str, ...]] | None = None,
+    reached_at: str = "",
 ) -> AsyncIterator[ApiServer]:
-    """`audit`: takes every request. `aliases`: further names of hosts, which monitors may use."""
+    """`audit`: takes every request. `aliases`: further names of hosts, which monitors may use. `reached_at`: the host
+    under which others reach this one."""
     faults: set[str] = set()
 
     def on_fault(error: Exception) -> None:
@@ -68,7 +70,7 @@ async def serving(
     )
     api = make_api(door, Audit(audit), settings)
     server = ApiServer(api.app, say, api.metrics.refused)
-    await server.open(request.address, request.certificates)
+    await server.open(request.address, request.certificates, reached_at)
     if door.leads():  # a coordinator writes it when it begins to lead
         write_address(run_dir, server.url)
     try:

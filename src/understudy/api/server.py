@@ -19,6 +19,7 @@ from understudy.wire.connections import NO_REQUEST, Acceptor, ConnectionLimits, 
 from understudy.wire.transport import check_address, split_address
 
 _CONNECTIONS = ConnectionLimits()
+_ALL_INTERFACES = ("0.0.0.0", "::")
 _LARGEST_HEAD = 16 * 1024
 _REQUEST_LIMIT = 10.0  # seconds for the head of a request
 _KEEP_ALIVE = 5  # seconds; every answer ends its connection, so this is for what uvicorn answers by itself
@@ -103,8 +104,9 @@ class ApiServer:
         self._serving: asyncio.Task[None] | None = None
         self.url, self.port = "", 0
 
-    async def open(self, address: str, certificates: Certificates | None) -> int:
-        """Both sides prove who they are, or the address is of this host only. Returns the port."""
+    async def open(self, address: str, certificates: Certificates | None, reached_at: str = "") -> int:
+        """Both sides prove who they are, or the address is of this host only. `reached_at`: the host for `url`, if the
+        address is of all interfaces. Returns the port."""
         check_address("--http", address, certificates)
         host, port = split_address("--http", address)
         secure = None if certificates is None else server_context(certificates)
@@ -128,7 +130,8 @@ class ApiServer:
         self._server.accept(Refusals(f"--http {address}", self._say, self._count))
         self._serving = asyncio.create_task(self._serve(self._server, listening))
         self.port = int(listening.getsockname()[1])
-        shown = f"[{host}]" if ":" in host else host
+        named = reached_at.strip("[]") if host in _ALL_INTERFACES and reached_at else host
+        shown = f"[{named}]" if ":" in named else named
         self.url = f"{'http' if certificates is None else 'https'}://{shown}:{self.port}"
         return self.port
 

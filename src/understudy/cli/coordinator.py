@@ -168,7 +168,8 @@ async def _http(
         door = ManyHosts(service, clock=SystemClock(), feed=feed)
         pages = {"/status": lambda refused: status(service, refused)}
         audit = RecordLog.open(files, args.run_dir / "ledger", AUDIT)
-        async with serving(api, door, args.run_dir, _say, audit, pages=pages) as server:
+        reached_at = (args.advertise or args.listen).rpartition(":")[0]
+        async with serving(api, door, args.run_dir, _say, audit, pages=pages, reached_at=reached_at) as server:
             _say(f"HTTP API, health and status on port {server.port}")
             yield Http(feed, lambda: write_address(args.run_dir, server.url))
     elif args.http is not None:
