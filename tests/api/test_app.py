@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.api.stage import ACTOR, MONITOR, READER, Client, Stage, play
 
@@ -250,6 +252,27 @@ def test_a_body_that_is_too_large_is_not_read_to_its_end(tmp_path: Path) -> None
         headers = {"Authorization": f"Bearer {ACTOR}"}
         answer = await client.http.post("/v1/actions/migrate", content=chunks(), headers=headers)
         assert answer.status_code == 413 and sent <= 1200
+
+    play(stage, story)
+
+
+def test_a_flood_of_probes_from_one_address_leaves_the_others_their_answers(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, limits=Limits(read=Rate(3, 1), at_once=1))
+
+    async def probe(address: str, **more: Any) -> int:
+        transport = httpx.ASGITransport(app=stage.api.app, client=(address, 77))
+        async with httpx.AsyncClient(transport=transport, base_url="http://job") as http:
+            return (await http.request("GET", "/health", **more)).status_code
+
+    async def slowly() -> AsyncIterator[bytes]:
+        await asyncio.sleep(60.0)
+        yield b"x"
+
+    async def story(client: Client) -> None:
+        assert [await probe("10.0.0.1") for _ in range(5)] == [200, 200, 200, 429, 429]
+        assert await probe("10.0.0.2") == 200
+        assert (await client.get("/v1/job")).status_code == 200
+        assert await asyncio.wait_for(probe("10.0.0.3", content=slowly()), 5.0) == 200, "its body is not waited for"
 
     play(stage, story)
 

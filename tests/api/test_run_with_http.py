@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -31,7 +32,7 @@ def test_a_rank_is_moved_and_one_is_replaced_from_outside(tmp_path: Path) -> Non
     tokens.chmod(0o600)
     command = [
         *(sys.executable, "-m", "understudy", "run", "--plain", "--nproc-per-node", "2", "--spares", "1"),
-        *("--run-dir", str(run), "--http", "127.0.0.1:0", "--http-tokens", str(tokens)),
+        *("--run-dir", str(run), "--http", "127.0.0.1:0", "--http-tokens", str(tokens), "--health", "127.0.0.1:0"),
         *("-m", "understudy.faults.trainee", "--mode", "ddp", "--steps", "100000"),
     ]
     with open(tmp_path / "out", "wb") as out:
@@ -40,6 +41,8 @@ def test_a_rank_is_moved_and_one_is_replaced_from_outside(tmp_path: Path) -> Non
         until((run / "http.json").exists, tmp_path)
         url = json.loads((run / "http.json").read_text())["url"]
         until(lambda: is_ready(ask(url, "/v1/job"), generation=1), tmp_path)
+        probes = re.findall(r"for probes on port (\d+)", (tmp_path / "out").read_text())[0]
+        assert ask(f"http://127.0.0.1:{probes}", "/ready") == {"ready": True}
         answer = ask(url, "/v1/actions/migrate", {"ranks": [1], "reason": "a test"})
         assert answer["outcome"] == "accepted"
         until(lambda: is_ready(ask(url, "/v1/job"), generation=2), tmp_path)

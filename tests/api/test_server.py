@@ -13,13 +13,15 @@ from tests.api.stage import READER, Stage
 from tests.ledger.made_up import WrittenAtOnce
 
 from understudy.api import server as server_module
+from understudy.api.address import ADDRESS_FILE
 from understudy.api.metrics import Metrics
 from understudy.api.opening import ApiRequest, serving
 from understudy.api.rules import Rules
-from understudy.api.server import ADDRESS_FILE, ApiServer
+from understudy.api.server import ApiServer
 from understudy.errors import SettingsError
 from understudy.ledger.writing import RecordLog
 from understudy.wire.certificates import Certificates
+from understudy.wire.connections import NO_REQUEST, SILENT, ConnectionLimits
 from understudy.wire.issuing import make_set
 
 pytestmark = pytest.mark.timeout(180)
@@ -44,7 +46,7 @@ def with_server(
     async def whole() -> None:
         stage = Stage(folder)
         stage.begin()
-        server = ApiServer(stage.api.app, said.append)
+        server = ApiServer(stage.api.app, said.append, stage.api.metrics.refused)
         await server.open("127.0.0.1:0", certificates)
         try:
             await story(server, stage)
@@ -91,10 +93,12 @@ def test_nonsense_on_the_wire(tmp_path: Path) -> None:
 
 def test_who_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "_REQUEST_LIMIT", 0.1)
+    monkeypatch.setattr(server_module, "_CONNECTIONS", ConnectionLimits(handshake=0.1))
 
-    async def story(server: ApiServer, _: Stage) -> None:
+    async def story(server: ApiServer, stage: Stage) -> None:
         assert await ask(server.port, b"GET /v1/jo") == b""
         assert await ask(server.port, b"") == b""
+        assert stage.api.metrics.refusals == {NO_REQUEST: 1, SILENT: 1}
 
     with_server(tmp_path, story)
 
@@ -159,6 +163,24 @@ def test_the_end_of_the_certificates_is_exported(tmp_path: Path) -> None:
     metrics = Metrics(Stage(tmp_path).door, certificates)
     for file, end in certificates.ends().items():
         assert metrics.value("understudy_certificate_expires_seconds", file=file) == end
+
+
+def test_all_interfaces_are_no_address_for_others(tmp_path: Path) -> None:
+    make_set(tmp_path / "certs", ["boss"])
+    certificates = Certificates.read(tmp_path / "certs" / "boss")
+
+    async def story() -> None:
+        for given, expected in (
+            ("10.0.0.1", "https://10.0.0.1:"),
+            ("[fd00::1]", "https://[fd00::1]:"),
+            ("", "https://0"),
+        ):
+            server = ApiServer(Stage(tmp_path).api.app, print)
+            await server.open("0.0.0.0:0", certificates, given)
+            assert server.url.startswith(expected)
+            await server.close()
+
+    asyncio.run(story())
 
 
 def test_beyond_this_host_needs_certificates(tmp_path: Path) -> None:

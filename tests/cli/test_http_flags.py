@@ -38,10 +38,17 @@ def test_what_is_wrong(flags: dict[str, object], said: str) -> None:
     assert said in str(wrong.value)
 
 
-def test_on_many_hosts_the_coordinator_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--coordinator", "127.0.0.1:1", "--http", "127.0.0.1:0", "--run-dir", str(tmp_path / "run")]
+@pytest.mark.parametrize("flag", ["--http", "--health"])
+def test_on_many_hosts_the_coordinator_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str) -> None:
+    arguments = ["--coordinator", "127.0.0.1:1", flag, "127.0.0.1:0", "--run-dir", str(tmp_path / "run")]
     assert main(["run", *arguments, __file__]) == 2
-    assert "understudy coordinator --http" in capsys.readouterr().err
+    assert f"understudy coordinator {flag}" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_address_for_probes_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--health", "somewhere", "--run-dir", str(tmp_path / "run"), __file__]) == 2
+    assert "--health somewhere: give it as HOST:PORT" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

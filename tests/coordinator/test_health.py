@@ -13,7 +13,10 @@ from tests.coordinator.lines import attending, coordinator, play
 
 from understudy.coordinator import health as http
 from understudy.coordinator.health import HealthServer
-from understudy.coordinator.status import health, status
+from understudy.coordinator.probes import serving_probes
+from understudy.coordinator.status import health, is_ready, status
+from understudy.errors import SettingsError
+from understudy.wire.connections import TOO_MANY
 
 pytestmark = pytest.mark.timeout(180)
 GOOD = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -120,9 +123,19 @@ def test_who_says_nothing_is_not_waited_for(target: Target, monkeypatch: pytest.
     assert target.server.refused["no request in time"] == before + 1
 
 
-def test_too_many_at_once_are_refused(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_MOST_AT_ONCE", 0)
-    assert code_of(target.send(GOOD)) == 503
+def test_slow_ones_do_not_keep_others_from_an_answer(target: Target) -> None:
+    async def story() -> bytes:
+        slow = [await asyncio.open_connection("127.0.0.1", target.port) for _ in range(150)]
+        for _, writer in slow:
+            writer.write(b"GET /hea")
+        answer = await target._send(GOOD, False)
+        for _, writer in slow:
+            writer.close()
+        return answer
+
+    before = target.server.refused[TOO_MANY]
+    assert code_of(target.loop.run_until_complete(asyncio.wait_for(story(), 4.0))) == 200
+    assert target.server.refused[TOO_MANY] - before >= 100
 
 
 def test_what_the_pages_say() -> None:
@@ -137,5 +150,51 @@ def test_what_the_pages_say() -> None:
             assert health(place.service) == {"healthy": True, "leading": True}
             place.keeper.depose()
             assert health(place.service) == {"healthy": True, "leading": False}
+
+    play(story)
+
+
+# -- for probes --------------------------------------------------------------------------------------------------------
+
+
+def test_probes_need_no_certificate_and_learn_no_details() -> None:
+    said: list[str] = []
+    ready = [False]
+
+    async def get(port: int, page: str) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET {page} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    async def story() -> None:
+        async with serving_probes("0.0.0.0:0", lambda: ready[0], said.append):
+            port = int(said[0].rpartition(" ")[2])
+            assert b" 200 " in await get(port, "/health") and b" 503 " in await get(port, "/ready")
+            ready[0] = True
+            answer = await get(port, "/ready")
+            assert b" 200 " in answer and answer.endswith(b'{"ready": true}\n')
+            assert b" 404 " in await get(port, "/status")
+            with pytest.raises(SettingsError, match=r"--health .*in use"):
+                async with serving_probes(f"0.0.0.0:{port}", lambda: True, said.append):
+                    pass
+        async with serving_probes(None, lambda: True, said.append):
+            assert len(said) == 1
+
+    asyncio.run(asyncio.wait_for(story(), 20.0))
+
+
+def test_ready_is_who_leads_or_knows_who_does() -> None:
+    async def story() -> None:
+        async with coordinator() as place:
+            assert is_ready(place.service)
+            place.keeper.depose()
+            assert not is_ready(place.service)
+        async with coordinator(leads=False) as place:
+            place.service.leads = ""
+            assert not is_ready(place.service)
+            place.service.leads = "10.0.0.1:29400"
+            assert is_ready(place.service)
 
     play(story)

@@ -33,9 +33,17 @@ _MOST_PROBLEMS = 10
 _LONGEST_PROBLEM = 200
 
 
+LeaderUrl = Callable[[], Awaitable[str]]
+"""Where the API of the coordinator that leads is; empty: that is not known."""
+
+
+async def _nobody_knows() -> str:
+    return ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """`pages`: further ones outside of /v1, as plain values."""
+    """`pages`: further ones outside of /v1, as plain values. `leader_url`: for those who ask one that stands by."""
 
     tokens: Tokens | None = None
     rules: Rules = field(default_factory=Rules)
@@ -45,6 +53,7 @@ class Settings:
     wall: WallClock = time.time
     on_fault: Callable[[Exception], None] = lambda _: None
     certificates: Certificates | None = None
+    leader_url: LeaderUrl = _nobody_knows
 
 
 @dataclass(frozen=True)
@@ -79,11 +88,11 @@ def make_api(door: JobDoor, audit: Audit, settings: Settings) -> Api:
         dependencies=[Security(HTTPBearer(auto_error=False, description="a token of --http-tokens"))],
         responses=_REFUSALS,
     )
-    app.include_router(reading.router(door, settings.limits), prefix="/v1")
+    app.include_router(reading.router(door, settings.limits, settings.leader_url), prefix="/v1")
     app.include_router(actions.router(door, desk), prefix="/v1/actions")
     app.include_router(webhooks.router(desk), prefix="/v1/webhooks")
     _add_plain_pages(app, door, metrics, settings.pages)
-    _add_refusals(app, metrics)
+    _add_refusals(app, metrics, settings.leader_url)
     gate = Gate(
         app,
         tokens=settings.tokens,
@@ -126,7 +135,7 @@ def _add_plain_pages(app: FastAPI, door: JobDoor, metrics: Metrics, pages: Mappi
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def _add_refusals(app: FastAPI, metrics: Metrics) -> None:
+def _add_refusals(app: FastAPI, metrics: Metrics, leader_url: LeaderUrl) -> None:
     """Each says why, and what to do. None repeats what was sent: it may be anything."""
 
     async def on_refused(_: Request, error: Exception) -> Response:
@@ -137,7 +146,8 @@ def _add_refusals(app: FastAPI, metrics: Metrics) -> None:
     async def on_standby(_: Request, error: Exception) -> Response:
         assert isinstance(error, NotLeading)
         metrics.refused("standby")
-        return _json(503, _refusal(str(error), error.advice))
+        leader = "" if error.leads else await leader_url()
+        return _json(503, {**_refusal(str(error), error.advise(leader)), "leader_url": leader or None})
 
     async def on_invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

@@ -14,6 +14,7 @@ from understudy.api.limits import Bucket, Buckets, Limits
 from understudy.api.metrics import Metrics
 from understudy.api.tokens import ANYBODY, Caller, Role, Tokens
 from understudy.foundation.clock import Clock
+from understudy.wire.connections import peer_of
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -22,6 +23,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _LONGEST_TOKEN = 512
+_MOST_PROBERS = 1024  # addresses
 _OPEN = ("/health",)  # for probes, which have no token
 _ROLES = (("/v1/actions/", Role.ACT, Bucket.ACT), ("/v1/webhooks/", Role.WEBHOOK, Bucket.WEBHOOK))
 CALLER = "understudy.caller"
@@ -59,6 +61,7 @@ class Gate:
         self._app, self._tokens, self._buckets = app, tokens, buckets
         self._on_fault = on_fault
         self._limits, self._clock, self._metrics = limits, clock, metrics
+        self._probes = Buckets(limits, most=_MOST_PROBERS)
         self._inside = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,6 +69,10 @@ class Gate:
             return  # websockets and lifespan are not for us
         begun = _Begun(send)
         try:
+            if scope["path"] in _OPEN:
+                self._admit_probe(scope)
+                await self._app(scope, _replay(b"", receive), begun)
+                return
             with self._counted():
                 scope[CALLER] = self._admit(scope)
                 body = await self._read(scope, receive)
@@ -94,15 +101,20 @@ class Gate:
     def _admit(self, scope: Scope) -> Caller:
         path = str(scope["path"])
         role, bucket = next(((role, bucket) for start, role, bucket in _ROLES if path.startswith(start)), _READ)
-        if path in _OPEN:
-            self._limit("probes", Bucket.READ)
-            return Caller("a probe", frozenset())
         caller = ANYBODY if self._tokens is None else self._caller(scope, self._tokens)
         if not caller.may(role):
             self._limit(caller.name, Bucket.STRANGER)
             raise Refused(403, "role", *_why_not(caller, role, self._tokens is None))
         self._limit(caller.name, bucket)
         return caller
+
+    def _admit_probe(self, scope: Scope) -> None:
+        """Each address has a limit of its own, so that a flood from one does not make the probes of others fail. Its
+        body is not read, and nobody waits behind it."""
+        peer = peer_of(scope["client"]) if scope.get("client") else "somebody"
+        wait = self._probes.take(peer, Bucket.READ, self._clock.now())
+        if wait:
+            raise self._too_often("probes of one address", Bucket.READ, wait)
 
     def _caller(self, scope: Scope, tokens: Tokens) -> Caller:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
@@ -119,8 +131,11 @@ class Gate:
     def _limit(self, name: str, bucket: Bucket) -> None:
         wait = self._buckets.take(name, bucket, self._clock.now())
         if wait:
-            text = f"too many requests of this kind ({bucket.value}) by {name}"
-            raise Refused(429, "rate", text, f"try again in {math.ceil(wait)} s", _retry(wait))
+            raise self._too_often(name, bucket, wait)
+
+    def _too_often(self, name: str, bucket: Bucket, wait: float) -> Refused:
+        text = f"too many requests of this kind ({bucket.value}) by {name}"
+        return Refused(429, "rate", text, f"try again in {math.ceil(wait)} s", _retry(wait))
 
     # -- the body -----------------------------------------------------------------------------------------------------
 

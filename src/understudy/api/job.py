@@ -20,12 +20,21 @@ from understudy.wire.inventory import HostInventory
 
 
 class NotLeading(UnderstudyError):
-    """This one decides nothing now; `advice` says whom to ask, as far as it knows."""
+    """This one decides nothing now; `advise` says whom to ask, as far as it is known."""
 
     def __init__(self, leads: bool, leader: str) -> None:
         super().__init__("no host has joined the job yet" if leads else "this coordinator does not lead the job")
-        elsewhere = f"ask the one that leads: {leader}" if leader else "ask again when one leads"
-        self.advice = "ask again when its hosts have come" if leads else elsewhere
+        self.leads, self._leader = leads, leader
+
+    def advise(self, leader_url: str) -> str:
+        """`leader_url`: of the API of the one that leads; empty: not known here."""
+        if self.leads:
+            return "ask again when its hosts have come"
+        if leader_url:
+            return f"ask the one that leads: {self._leader or 'its name is not known'}, with its API on {leader_url}"
+        if self._leader:
+            return f"ask the one that leads: {self._leader} (for agents); where its API is, is not known here"
+        return "ask again when one leads"
 
 
 class JobDoor(Protocol):

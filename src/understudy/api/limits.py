@@ -57,15 +57,18 @@ class _Level:
 
 
 class Buckets:
-    """One token bucket per caller and kind. Callers are those of the token file, so there are few."""
+    """One token bucket per caller and kind. Callers are those of the token file, so there are few; where they are not,
+    `most` of them are remembered."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, limits: Limits, most: int | None = None) -> None:
+        self._limits, self._most = limits, most
         self._levels: dict[tuple[str, Bucket], _Level] = {}
 
     def take(self, caller: str, bucket: Bucket, now: float) -> float:
         """0.0: go on. Otherwise it is too early, and so many seconds are to be waited."""
         rate = self._limits.rate(bucket)
+        if (caller, bucket) not in self._levels and self._most is not None and len(self._levels) >= self._most:
+            del self._levels[next(iter(self._levels))]
         level = self._levels.setdefault((caller, bucket), _Level(rate.burst, now))
         level.tokens = min(rate.burst, level.tokens + max(0.0, now - level.at) * rate.per_second)
         level.at = now

@@ -110,6 +110,7 @@ class Refusal(Given):
     reason: str
     advice: str
     problems: list[str] = Field(default_factory=list)
+    leader_url: Annotated[str | None, Field(description="with 503: the API of the one that leads, if known")] = None
 
 
 class MemberView(Given):
@@ -150,6 +151,7 @@ class JobView(Given):
     job: str
     leading: bool
     leader: str
+    leader_url: Annotated[str | None, Field(description="of a standby: the API of the one that leads, if known")]
     generation: int | None
     stage: str | None
     world_size: int | None

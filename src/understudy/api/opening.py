@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from understudy.api.address import LeaderAddress, remove_address, write_address
 from understudy.api.app import Page, Settings, make_api
 from understudy.api.audit import Audit
 from understudy.api.job import JobDoor
 from understudy.api.registry import HostEntry
 from understudy.api.rules import Rules, read_rules
-from understudy.api.server import ApiServer, remove_address, write_address
+from understudy.api.server import ApiServer
 from understudy.api.tokens import Tokens, read_tokens
 from understudy.foundation.ids import HostId
 from understudy.ledger.writing import RecordLog
@@ -48,8 +49,10 @@ async def serving(
     *,
     pages: Mapping[str, Page] | None = None,
     aliases: Mapping[HostId, tuple[str, ...]] | None = None,
+    reached_at: str = "",
 ) -> AsyncIterator[ApiServer]:
-    """`audit`: takes every request. `aliases`: further names of hosts, which monitors may use."""
+    """`audit`: takes every request. `aliases`: further names of hosts, which monitors may use. `reached_at`: the host
+    under which others reach this one."""
     faults: set[str] = set()
 
     def on_fault(error: Exception) -> None:
@@ -57,16 +60,20 @@ async def serving(
             faults.add(repr(error))
             say(f"a request over HTTP failed by our own fault, the job goes on: {error!r}")
 
+    leader = LeaderAddress(run_dir, lambda: server.url)
     settings = Settings(
         tokens=request.tokens,
         rules=_with_aliases(request.rules, aliases or {}),
         pages=pages or {},
         on_fault=on_fault,
         certificates=request.certificates,
+        leader_url=leader.find,
     )
-    server = ApiServer(make_api(door, Audit(audit), settings).app, say)
-    await server.open(request.address, request.certificates)
-    write_address(run_dir, server.url)
+    api = make_api(door, Audit(audit), settings)
+    server = ApiServer(api.app, say, api.metrics.refused)
+    await server.open(request.address, request.certificates, reached_at)
+    if door.leads():  # a coordinator writes it when it begins to lead
+        write_address(run_dir, server.url)
     try:
         yield server
     finally:

@@ -1,7 +1,7 @@
 """Pages that show: the job, its members, spares, hosts, events and recoveries."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -21,14 +21,15 @@ _LARGEST = 2**53
 After = Annotated[int, Query(ge=0, le=_LARGEST, description="only events after this number")]
 
 
-def router(door: JobDoor, limits: Limits) -> APIRouter:
+def router(door: JobDoor, limits: Limits, leader_url: Callable[[], Awaitable[str]]) -> APIRouter:
+    """`leader_url`: where the API of the coordinator that leads is, if this one does not."""
     pages = APIRouter(tags=["reading"])
     streams = _Streams(limits.streams)
 
     @pages.get("/job")
     async def job() -> JobView:
         """The job as a whole. Also answered by a coordinator that stands by."""
-        return views.job(door)
+        return views.job(door, None if door.leads() else await leader_url() or None)
 
     @pages.get("/members")
     async def members() -> list[MemberView]:

@@ -12,7 +12,7 @@ from understudy.protocol.job import JobMachine
 from understudy.protocol.roster import Member
 
 
-def job(door: JobDoor) -> JobView:
+def job(door: JobDoor, leader_url: str | None) -> JobView:
     machine = door.machine()
     recoveries = door.feed.recoveries(200)
     stopped = None if machine is None else machine.stopped
@@ -20,6 +20,7 @@ def job(door: JobDoor) -> JobView:
         job=door.name,
         leading=door.leads(),
         leader=door.leader(),
+        leader_url=leader_url,
         generation=None if machine is None else machine.generation,
         stage=None if machine is None else machine.stage.value,
         world_size=None if machine is None else machine.policy.world_size,

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser, text: str) -> None:
     parser.description = f"{text} {EXIT_CODES}"
     parser.add_argument("--reason", help="why, for the ledger and for whoever looks later (default: your name)")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be decided")
-    api_client.add_arguments(parser, positional=False)
+    api_client.add_arguments(parser)
 
 
 def ask(args: argparse.Namespace, page: str, wanted: Mapping[str, object]) -> int:

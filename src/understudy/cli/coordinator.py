@@ -21,8 +21,9 @@ from understudy.coordinator.etcd import EtcdKeeper
 from understudy.coordinator.health import HealthServer, Page
 from understudy.coordinator.keeping import Keeper, MemoryKeeper
 from understudy.coordinator.leading import Leader
+from understudy.coordinator.probes import serving_probes
 from understudy.coordinator.service import Service
-from understudy.coordinator.status import health, status
+from understudy.coordinator.status import health, is_ready, status
 from understudy.errors import Deposed, LedgerError, SettingsError
 from understudy.files.background import BackgroundFiles
 from understudy.files.private import make_private_folder
@@ -57,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--http", help=http_flags.HTTP)
     parser.add_argument("--http-tokens", type=Path, help=http_flags.TOKENS)
     parser.add_argument("--alert-rules", type=Path, help=http_flags.RULES)
+    parser.add_argument("--health", help=http_flags.HEALTH)
     parser.add_argument("--run-dir", type=Path, required=True, help="folder of the run, for the ledger of decisions")
 
 
@@ -116,7 +118,10 @@ async def _run(
         port = await service.open(args.listen, certificates)
         name = args.advertise or f"{args.listen.rpartition(':')[0]}:{port}"
         _say(f"listening on {name} for job {args.job}; standing by")
-        async with _http(args, certificates, api, service, files) as http:
+        async with (
+            serving_probes(args.health, lambda: is_ready(service), _say),
+            _http(args, certificates, api, service, files) as http,
+        ):
             past = await runs.look_back(keeper, args.job, new_run=args.new_run)
             while True:
                 code = await _stand(args, name, keeper, service, http, files, past)
@@ -150,14 +155,15 @@ async def _http(
     """The API, or the two pages that there are without its packages, or nothing."""
     feed = http_flags.make_feed(api)
     if api is not None and feed is not None:
+        from understudy.api.address import write_address
         from understudy.api.job import ManyHosts
         from understudy.api.opening import serving
-        from understudy.api.server import write_address
 
         door = ManyHosts(service, clock=SystemClock(), feed=feed)
         pages = {"/status": lambda refused: status(service, refused)}
         audit = RecordLog.open(files, args.run_dir / "ledger", AUDIT)
-        async with serving(api, door, args.run_dir, _say, audit, pages=pages) as server:
+        reached_at = (args.advertise or args.listen).rpartition(":")[0]
+        async with serving(api, door, args.run_dir, _say, audit, pages=pages, reached_at=reached_at) as server:
             _say(f"HTTP API, health and status on port {server.port}")
             yield Http(feed, lambda: write_address(args.run_dir, server.url))
     elif args.http is not None:
@@ -173,7 +179,7 @@ async def _http(
 
 def _pages(service: Service) -> HealthServer:
     pages: dict[str, Page] = {"/health": lambda: health(service)}
-    server = HealthServer(pages)
+    server = HealthServer(pages, say=_say)
     pages["/status"] = lambda: status(service, server.refused)
     return server
 

@@ -1,4 +1,4 @@
-"""`understudy drain HOST`: every rank moves away from a host, and nothing is put there any more."""
+"""`understudy drain HOST [RUN_DIR]`: every rank moves away from a host, and nothing is put there any more."""
 
 import argparse
 

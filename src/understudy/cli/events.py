@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from understudy.cli import api_client
-from understudy.cli.api_client import ApiProblem, Client, client_for
+from understudy.cli.api_client import ApiProblem, Client, client_for, standby_problem
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the job ends")
     parser.add_argument("--after", type=int, default=None, help="only events after this number (default: the last 20)")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
-    api_client.add_arguments(parser, positional=True)
+    api_client.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -30,9 +30,10 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _show(client: Client, args: argparse.Namespace) -> None:
-    after = args.after
-    if after is None:
-        after = max(0, int(client.get("/v1/job")["newest_event"]) - 20)
+    client, job = client.leading()
+    if not job["leading"]:
+        raise standby_problem(client, job)
+    after = args.after if args.after is not None else max(0, int(job["newest_event"]) - 20)
     if args.follow:
         for event in client.stream(f"/v1/events/stream?after={after}"):
             _print(event, args.json)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 HTTP = "where the API, /metrics and /health are, HOST:PORT (default: nowhere)"
 TOKENS = "file with the tokens of the API and their roles; without one it only shows"
+HEALTH = "where /health and /ready are, HOST:PORT, for probes without a certificate (default: nowhere)"
 RULES = "file that says which alert leads to which action (docs/api.md)"
 
 

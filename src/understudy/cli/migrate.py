@@ -1,4 +1,4 @@
-"""`understudy migrate --rank 3`: ranks move to spares at a step boundary; training goes on until then."""
+"""`understudy migrate --rank 3 [RUN_DIR]`: ranks move to spares at a step boundary; training goes on until then."""
 
 import argparse
 

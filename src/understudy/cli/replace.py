@@ -1,4 +1,4 @@
-"""`understudy replace --rank 3`: ends the process that holds a rank now; a spare takes over at the same step."""
+"""`understudy replace --rank 3 [RUN_DIR]`: ends the process that holds a rank; a spare takes over at the same step."""
 
 import argparse
 

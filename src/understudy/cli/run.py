@@ -26,6 +26,7 @@ from understudy.cli.run_on_host import run_on_host
 from understudy.cli.terminal import Terminal, View, make_terminal
 from understudy.coordinator.coordinator import Coordinator
 from understudy.coordinator.port import Journals
+from understudy.coordinator.probes import serving_probes
 from understudy.detection.contract import STEPPING
 from understudy.detection.progress import Place
 from understudy.errors import SettingsError
@@ -63,14 +64,18 @@ def main(args: argparse.Namespace) -> int:
         if args.coordinator:
             job = run_on_host(args, request, certificates, terminal, restore)
         else:
-            job = _run(request, terminal, api, restore)
+            job = _run(request, terminal, api, args.health, restore)
         return asyncio.run(watched(job, certificates, terminal.say)).exit_code
     except KeyboardInterrupt:  # before the first process was started
         return 128 + signal.SIGINT
 
 
 async def _run(
-    request: run_flags.RunRequest, terminal: Terminal, api: "ApiRequest | None", restore: Callable[[], None]
+    request: run_flags.RunRequest,
+    terminal: Terminal,
+    api: "ApiRequest | None",
+    health: str | None,
+    restore: Callable[[], None],
 ) -> StopJob:
     clock = SystemClock()
     files = BackgroundFiles(terminal.say)
@@ -92,7 +97,10 @@ async def _run(
     terminal.begin(conceal(request.plan.command), request.policy.world_size, request.policy.spares, request.remarks)
     showing = asyncio.create_task(terminal.keep_showing(lambda: _view(coordinator, supervisor)))
     try:
-        async with _serving(api, feed, coordinator, supervisor, request, terminal, files):
+        async with (
+            serving_probes(health, lambda: coordinator.machine.stopped is None, terminal.say),
+            _serving(api, feed, coordinator, supervisor, request, terminal, files),
+        ):
             stop = await supervisor.run(coordinator)
     finally:
         showing.cancel()

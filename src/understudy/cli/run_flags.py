@@ -21,6 +21,7 @@ from understudy.cli.policy_file import PolicyFile, read_policy_file
 from understudy.errors import SettingsError
 from understudy.protocol.policy import Policy
 from understudy.protocol.rungs import RungLimits
+from understudy.wire.transport import split_address
 
 NURSERY: tuple[str, ...] = ("-m", "understudy.training.nursery")
 STORE_COMMAND: tuple[str, ...] = (sys.executable, "-m", "understudy.groups.store_host")
@@ -155,6 +156,7 @@ def _add_own_flags(parser: argparse.ArgumentParser) -> None:
     _flag(group, "--http", default=None, help=http_flags.HTTP)
     _flag(group, "--http-tokens", type=Path, default=None, help=http_flags.TOKENS)
     _flag(group, "--alert-rules", type=Path, default=None, help=http_flags.RULES)
+    _flag(group, "--health", default=None, help=http_flags.HEALTH)
     _flag(group, "--min-healthy", type=int, default=None, help="ranks that must be well for a request (0: half)")
     _flag(group, "--notice", type=float, default=0.0, help="on SIGTERM, seconds in which ranks move to other hosts")
     _flag(group, "--plain", action="store_true", help="no live line on the terminal")
@@ -209,8 +211,11 @@ def _refuse_what_is_not_supported(args: argparse.Namespace) -> None:
         )
     if args.master_addr not in ("127.0.0.1", "localhost", "::1"):
         raise SettingsError(f"--master-addr {args.master_addr}: hosts meet at the --coordinator; leave it out")
-    if args.coordinator and args.http is not None:
-        raise SettingsError("--http: on many hosts the coordinator has it (`understudy coordinator --http`)")
+    for flag in ("http", "health"):
+        if args.coordinator and getattr(args, flag) is not None:
+            raise SettingsError(f"--{flag}: on many hosts the coordinator has it (`understudy coordinator --{flag}`)")
+    if args.health is not None:
+        split_address("--health", args.health)
     if args.print_completion is not None:
         raise SettingsError("--print-completion is not supported")
     for name, (default, instead) in _REFUSED.items():

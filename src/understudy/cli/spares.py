@@ -1,4 +1,4 @@
-"""`understudy spares 2`: from now on a host keeps so many spares ready, also where the job began with none."""
+"""`understudy spares 2 [RUN_DIR]`: a host keeps so many spares ready from now on, also where there were none."""
 
 import argparse
 

@@ -4,72 +4,117 @@ Live on a terminal, plain lines otherwise. When the job does not answer any more
 """
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from understudy.cli import api_client
-from understudy.cli.api_client import UNREACHABLE, ApiProblem, Client, client_for, find_run
+from understudy.cli.api_client import UNREACHABLE, ApiProblem, Client, client_for, find_run, standby_advice
 from understudy.errors import LedgerError
 from understudy.ledger.reading import read_run
 from understudy.ledger.story import summarize
 from understudy.protocol.commands import DecisionKind
 
 _EVERY = 1.0  # seconds
+_PATIENCE = 60.0  # seconds for which a live picture waits for an answer
 _PHASES = ("detect", "approach", "stop", "rehearse", "regroup", "transfer", "resume")
 _MOST_RANKS = 64  # lines for ranks; of a larger world only those that are not as they should be
 Json = Mapping[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Shows a running job. Exit code 0; 3: no answer and the run did not end; 4: not allowed."
+    parser.description = (
+        "Shows a running job. Exit code 0; 3: no answer and the run did not end, or whoever answers does not lead; "
+        "4: not allowed."
+    )
     parser.add_argument("--once", action="store_true", help="print once, also on a terminal")
-    api_client.add_arguments(parser, positional=True)
+    parser.add_argument("--json", action="store_true", help="print once, as one JSON document")
+    api_client.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     try:
         client = client_for(args)
-        if sys.stdout.isatty() and not args.once:
-            _live(client)
+        seen = look(client)
+        if args.json:
+            print(json.dumps(seen.document()))
+        elif sys.stdout.isatty() and not args.once and seen.leads:
+            _live(client, seen)
         else:
-            print("\n".join(look(client)))
+            print("\n".join(seen.lines()))
     except ApiProblem as problem:
         if args.api or problem.code != UNREACHABLE:
             print("\n".join(problem.lines()), file=sys.stderr)
             return problem.code
-        return _from_ledger(find_run(args.run), problem)
+        return _from_ledger(find_run(args), problem, as_json=args.json)
     except KeyboardInterrupt:
         return 0
-    return 0
+    return 0 if seen.leads else UNREACHABLE
 
 
-def _live(client: Client) -> None:
+def _live(client: Client, seen: "Seen") -> None:
+    """A coordinator that dies is waited for, or rather for the one that leads after it."""
     from rich.live import Live
     from rich.text import Text
 
-    with Live(Text("\n".join(look(client))), auto_refresh=False) as screen:
+    lines, answered = seen.lines(), time.monotonic()
+    with Live(Text("\n".join(lines)), auto_refresh=False) as screen:
         while True:
             time.sleep(_EVERY)
-            screen.update(Text("\n".join(look(client))), refresh=True)
+            try:
+                lines, answered, remark = look(client).lines(), time.monotonic(), []
+            except ApiProblem as problem:
+                if problem.code != UNREACHABLE or time.monotonic() - answered > _PATIENCE:
+                    raise
+                remark = ["", f"no answer for {time.monotonic() - answered:.0f} s: {problem.reason}"]
+            screen.update(Text("\n".join([*lines, *remark])), refresh=True)
 
 
-def look(client: Client) -> list[str]:
-    """Everything that is shown, as lines."""
-    job = client.get("/v1/job")
-    if job["stage"] is None:
-        who = f"; {job['leader']} leads" if job["leader"] and not job["leading"] else ""
-        return [f"job {job['job']}: this coordinator {'waits for hosts' if job['leading'] else 'stands by'}{who}"]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """Everything that is shown. `api`: of whom it is; a coordinator that leads, if one was found."""
+
+    api: str
+    job: Json
+    members: Sequence[Json] = ()
+    spares: Sequence[Json] = ()
+    hosts: Sequence[Json] = ()
+
+    @property
+    def leads(self) -> bool:
+        return bool(self.job["leading"])
+
+    def document(self) -> dict[str, object]:
+        pages = {"members": list(self.members), "spares": list(self.spares), "hosts": list(self.hosts)}
+        return {"api": self.api, "job": dict(self.job), **pages, "ledger": None}
+
+    def lines(self) -> list[str]:
+        if not self.leads:
+            return [
+                f"job {self.job['job']}: the coordinator of {self.api} stands by, so it knows nothing of the ranks",
+                f"next: {standby_advice(self.job)}",
+            ]
+        if self.job["stage"] is None:
+            return [f"job {self.job['job']}: this coordinator waits for hosts"]
+        return [
+            *job_lines(self.job),
+            *member_lines(self.members, self.job),
+            *spare_lines(self.spares),
+            *host_lines(self.hosts),
+            *recovery_lines(self.job),
+        ]
+
+
+def look(client: Client) -> Seen:
+    client, job = client.leading()
+    if not job["leading"] or job["stage"] is None:
+        return Seen(api=client.url, job=job)
     members, spares, hosts = (client.get(f"/v1/{page}") for page in ("members", "spares", "hosts"))
-    return [
-        *job_lines(job),
-        *member_lines(members, job),
-        *spare_lines(spares),
-        *host_lines(hosts),
-        *recovery_lines(job),
-    ]
+    return Seen(api=client.url, job=job, members=members, spares=spares, hosts=hosts)
 
 
 def job_lines(job: Json) -> list[str]:
@@ -163,17 +208,23 @@ def _ago(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _from_ledger(folder: Path, problem: ApiProblem) -> int:
+def _from_ledger(folder: Path, problem: ApiProblem, *, as_json: bool) -> int:
     """The run is over, or runs without an API."""
     try:
         run = read_run(folder)
     except LedgerError:
         print("\n".join(problem.lines()), file=sys.stderr)
         return problem.code
-    print(f"nobody answers for {folder}; its ledger says: {summarize(run).sentence()}")
-    ends = (DecisionKind.STOP.value, DecisionKind.FINISH.value)
+    sentence = summarize(run).sentence()
     last = run.decisions[-1] if run.decisions else None
-    if last is not None:
-        print(f"the last decision was {last.kind}: {last.reason}")
-    print(f"next: understudy explain {folder}")
-    return 0 if last is not None and last.kind in ends else UNREACHABLE
+    has_ended = last is not None and last.kind in (DecisionKind.STOP.value, DecisionKind.FINISH.value)
+    if as_json:
+        decision = None if last is None else {"kind": last.kind, "reason": last.reason}
+        told = {"folder": str(folder), "summary": sentence, "last_decision": decision, "has_ended": has_ended}
+        print(json.dumps({"api": None, "job": None, "members": [], "spares": [], "hosts": [], "ledger": told}))
+    else:
+        print(f"nobody answers for {folder}; its ledger says: {sentence}")
+        if last is not None:
+            print(f"the last decision was {last.kind}: {last.reason}")
+        print(f"next: understudy explain {folder}")
+    return 0 if has_ended else UNREACHABLE

@@ -8,17 +8,19 @@ import asyncio
 import contextlib
 import json
 import re
+import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 
 from understudy.wire.certificates import Certificates
+from understudy.wire.connections import NO_REQUEST, Acceptor, ConnectionLimits, Refusals, Ticket, listen
 from understudy.wire.transport import check_address, split_address
 
 _LARGEST_HEAD = 8192  # bytes
 _LIMIT = 5.0  # seconds for a request and its answer
-_MOST_AT_ONCE = 64
+_CONNECTIONS = ConnectionLimits(in_all=128, per_peer=32)
 
 Page = Callable[[], Mapping[str, object]]
 _REQUEST_LINE = re.compile(rb"(GET|HEAD) (/[!-~]*) HTTP/1\.[01]")
@@ -32,56 +34,87 @@ class _Refused(Exception):
         self.status = status
 
 
+class NotReady(Exception):
+    """Raised by a page: it is answered with 503 and this content."""
+
+    def __init__(self, content: Mapping[str, object]) -> None:
+        super().__init__("not ready")
+        self.content = content
+
+
 class HealthServer:
     """`pages`: by path. `refused` counts by the reason of the answer."""
 
-    def __init__(self, pages: Mapping[str, Page]) -> None:
+    def __init__(
+        self, pages: Mapping[str, Page], *, flag: str = "--http", say: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.refused: Counter[str] = Counter()
-        self._pages = pages
-        self._open = 0
-        self._server: asyncio.Server | None = None
+        self._pages, self._flag, self._say = pages, flag, say
+        self._listening: socket.socket | None = None
+        self._acceptor: Acceptor | None = None
 
     async def open(self, address: str, certificates: Certificates | None) -> int:
         """Both sides prove who they are, or the address is of this host only. Returns the port."""
-        check_address("--http", address, certificates)
-        host, port = split_address("--http", address)
-        secure = None if certificates is None else certificates.server_context()
-        wait = None if secure is None else _LIMIT
-        self._server = await asyncio.start_server(
-            self._serve, host, port, limit=_LARGEST_HEAD, ssl=secure, ssl_handshake_timeout=wait
+        check_address(self._flag, address, certificates)
+        return self._open(address, None if certificates is None else certificates.server_context())
+
+    async def open_to_everybody(self, address: str) -> int:
+        """Without certificates, on any address: only for pages that tell nothing about the job. Returns the port."""
+        return self._open(address, None)
+
+    def _open(self, address: str, secure: ssl.SSLContext | None) -> int:
+        self._listening = listen(self._flag, *split_address(self._flag, address))
+        self._acceptor = Acceptor(
+            self._protocol,
+            secure=secure,
+            limits=_CONNECTIONS,
+            refusals=Refusals(f"{self._flag} {address}", self._say, self._count),
         )
-        return int(self._server.sockets[0].getsockname()[1])
+        self._acceptor.begin(self._listening)
+        return int(self._listening.getsockname()[1])
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None and self._listening is not None:
+            await self._acceptor.close()
+            self._listening.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+    def _count(self, kind: str) -> None:
+        self.refused[kind] += 1
+
+    def _protocol(self, ticket: Ticket) -> asyncio.BaseProtocol:
+        return _CountedProtocol(ticket, lambda reader, writer: self._serve(reader, writer, ticket))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ticket: Ticket) -> None:
         try:
             async with asyncio.timeout(_LIMIT):
-                writer.write(await self._answer(reader))
+                writer.write(await self._answer(reader, ticket))
                 await writer.drain()
-        except (TimeoutError, ConnectionError, ssl.SSLError):
-            self.refused["no request in time"] += 1
+        except TimeoutError:
+            ticket.refuse(NO_REQUEST)
+        except (ConnectionError, ssl.SSLError):
+            pass  # dropped, and counted where that was done; or the peer has gone
         finally:
-            self._open -= 1
             writer.close()
             with contextlib.suppress(Exception):
                 await writer.wait_closed()
 
-    async def _answer(self, reader: asyncio.StreamReader) -> bytes:
+    async def _answer(self, reader: asyncio.StreamReader, ticket: Ticket) -> bytes:
         try:
             method, path = await self._request(reader)
-            if self._open > _MOST_AT_ONCE:
-                raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once")
+            ticket.requested()
             page = self._pages.get(path)
             if page is None:
                 raise _Refused(HTTPStatus.NOT_FOUND, f"there is {', '.join(self._pages)}")
-            return _response(HTTPStatus.OK, page(), with_body=method == b"GET")
+            return self._shown(page, with_body=method == b"GET")
         except _Refused as refused:
             self.refused[refused.status.phrase.lower()] += 1
             return _response(refused.status, {"error": str(refused)}, with_body=True)
+
+    def _shown(self, page: Page, *, with_body: bool) -> bytes:
+        try:
+            return _response(HTTPStatus.OK, page(), with_body=with_body)
+        except NotReady as not_ready:
+            return _response(HTTPStatus.SERVICE_UNAVAILABLE, not_ready.content, with_body=with_body)
 
     async def _request(self, reader: asyncio.StreamReader) -> tuple[bytes, str]:
         try:
@@ -97,6 +130,22 @@ class HealthServer:
         if found is None or _BODY.search(headers):
             raise _Refused(HTTPStatus.BAD_REQUEST, "not a request for a page")
         return found[1], found[2].decode("ascii").partition("?")[0]
+
+
+class _CountedProtocol(asyncio.StreamReaderProtocol):
+    def __init__(
+        self, ticket: Ticket, serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+    ) -> None:
+        super().__init__(asyncio.StreamReader(limit=_LARGEST_HEAD), serve)
+        self._ticket = ticket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._ticket.made(transport)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ticket.gone()
+        super().connection_lost(exc)
 
 
 def _response(status: HTTPStatus, content: Mapping[str, object], *, with_body: bool) -> bytes:

@@ -14,6 +14,11 @@ def health(service: Service) -> dict[str, object]:
     return {"healthy": True, "leading": _leads(service.leader)}
 
 
+def is_ready(service: Service) -> bool:
+    """It leads, or it stands by and knows who leads."""
+    return service.leader.leading() if service.leader is not None else bool(service.leads)
+
+
 def status(service: Service, http_refused: Mapping[str, int]) -> dict[str, object]:
     """`refused`: by kind, since this process began."""
     leader = service.leader

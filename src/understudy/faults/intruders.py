@@ -273,7 +273,8 @@ async def http(port: int, context: ssl.SSLContext | None, request: bytes) -> byt
         try:
             writer.write(request)
             if context is None:
-                writer.write_eof()  # else what looks like the beginning of a handshake would be waited for
+                with contextlib.suppress(OSError):  # the server may have closed it at the first byte
+                    writer.write_eof()  # else what looks like the beginning of a handshake would be waited for
             answer = await asyncio.wait_for(reader.read(), _LIMIT)
         finally:
             writer.close()
