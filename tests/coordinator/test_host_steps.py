@@ -10,7 +10,8 @@ from tests.coordinator.leading_play import Cluster, Host
 
 from understudy.coordinator.steps import Committed, HostSteps
 from understudy.errors import WireError
-from understudy.foundation.ids import HostId, Rank
+from understudy.foundation.ids import Generation, HostId, MemberId, Rank
+from understudy.protocol import events as ev
 from understudy.wire import cluster as wire
 
 
@@ -84,6 +85,19 @@ def test_never_less_than_what_a_recovery_established() -> None:
     assert coordinator.steps.committed(coordinator.machine).step == 7
     coordinator.advanced(9, 9)
     assert coordinator.steps.committed(coordinator.machine).step == 9
+
+
+def test_the_last_step_stays_when_all_ranks_have_left() -> None:
+    stage = Play()
+    stage.begin()
+    coordinator = stage.coordinator
+    coordinator.advanced(99, 100)
+    for name in ("m-0", "m-1"):
+        coordinator.handle(ev.MemberFinished(at=5.0, member=MemberId(name), generation=Generation(1)))
+    for name in ("m-0", "m-1"):
+        stage.lose(name, 6.0, code=0)
+    assert coordinator.machine.stopped is not None
+    assert coordinator.steps.committed(coordinator.machine).step == 99
 
 
 def test_ranks_that_are_absent_hold_nobody_up() -> None:

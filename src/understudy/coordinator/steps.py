@@ -45,6 +45,8 @@ class HostSteps:
         """The smallest step over the hosts whose ranks train, once all of them have told theirs. Never less than where
         the last recovery resumed: that much is certain, and a host needs a moment to tell it."""
         hosts = {member.host for member in training_members(machine)}
+        if not hosts and machine.released and self.by_host:  # all have left: whoever was the last to tell is right
+            hosts = {max(self.by_host, key=lambda host: self.by_host[host].smallest)}
         known = [self.by_host.get(host) for host in hosts]
         told = [one for one in known if one is not None]
         plan = machine.recovery.plan
