@@ -56,7 +56,7 @@ class Api:
 
 
 def make_api(door: JobDoor, audit: Audit, settings: Settings) -> Api:
-    metrics = Metrics(door)
+    metrics = Metrics(door, settings.clock)
     desk = Desk(
         door,
         audit=audit,
