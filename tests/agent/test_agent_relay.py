@@ -150,3 +150,11 @@ def test_orders_of_an_older_term_are_refused() -> None:
     assert hands.done == [] and relay.refused == {"older term": 1}
     relay._obey(wire.Kill(term=5, member=M, hang=False, reason="the leader's wish"))
     assert hands.done == [("kill", M, False, "the leader's wish")]
+
+
+def test_only_the_newest_steps_are_told_and_once_to_every_new_coordinator() -> None:
+    relay = relay_of(Hands())
+    for step in range(1000):
+        relay.advanced(step, step + 1)
+    for _ in range(2):
+        assert retold(relay) == [wire.Advanced(smallest=999, largest=1000)]

@@ -38,6 +38,7 @@ class Decider:
     def __init__(self, on_event: Callable[["Decider", Event], None]) -> None:
         self.supervisor: Supervisor | None = None
         self.events: list[Event] = []
+        self.advances: list[tuple[int, int]] = []
         self._on_event = on_event
 
     def start(self) -> None:
@@ -58,6 +59,9 @@ class Decider:
     def inherited(self, member: MemberId, bequest: bytes) -> None: ...
 
     def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None: ...
+
+    def advanced(self, smallest: int, largest: int) -> None:
+        self.advances.append((smallest, largest))
 
 
 def run(tmp_path: Path, decider: Decider, *command: str) -> StopJob:

@@ -61,6 +61,7 @@ class Stage(Play):
         self.coordinator = Coordinator(
             self.machine, port=self.port, clock=self.clock, journals=(self.journal, self.feed)
         )
+        self.coordinator.advanced(6, 7)
         self.folder, self.faults = folder, list[Exception]()
         self.steps = {MemberId("m-0"): 7, MemberId("m-1"): 6}
         self.door = OneHost(

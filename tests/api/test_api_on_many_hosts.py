@@ -46,7 +46,7 @@ def test_one_that_stands_by_says_so(tmp_path: Path) -> None:
                 ),
             ):
                 assert answer.status_code == 503 and "10.0.0.1:29400" in answer.json()["advice"]
-            assert "understudy_leading 0.0" in (await client.get("/metrics")).text
+            assert 'understudy_leading{training_job="job"} 0.0' in (await client.get("/metrics")).text
 
     play(story)
     assert not (tmp_path / "audit.jsonl").exists()

@@ -303,16 +303,20 @@ def test_metrics(tmp_path: Path) -> None:
         await client.get("/v1/job", "forged-token-0123456789")
         text = (await client.get("/metrics")).text
         for line in (
-            "understudy_generation 2.0",
-            "understudy_leading 1.0",
-            'understudy_ranks{standing="active"} 2.0',
-            'understudy_spares{state="warm"} 0.0',
-            'understudy_recoveries_total{kind="swap"} 1.0',
-            'understudy_recovery_seconds_count{phase="total"} 1.0',
-            'understudy_decisions_total{kind="swap"} 1.0',
-            'understudy_actions_total{action="migrate",outcome="accepted"} 1.0',
-            'understudy_http_refusals_total{reason="token"} 1.0',
-            'understudy_stage{stage="training"} 1.0',
+            'understudy_generation{training_job="job"} 2.0',
+            'understudy_leading{training_job="job"} 1.0',
+            'understudy_finished{training_job="job"} 0.0',
+            'understudy_degraded{training_job="job"} 0.0',
+            'understudy_ranks{standing="active",training_job="job"} 2.0',
+            'understudy_ranks{standing="absent",training_job="job"} 0.0',
+            'understudy_spares{state="warm",training_job="job"} 0.0',
+            'understudy_spares{state="wanted",training_job="job"} 1.0',
+            'understudy_recoveries_total{kind="swap",training_job="job"} 1.0',
+            'understudy_recovery_seconds_count{phase="total",training_job="job"} 1.0',
+            'understudy_decisions_total{kind="swap",training_job="job"} 1.0',
+            'understudy_actions_total{action="migrate",outcome="accepted",training_job="job"} 1.0',
+            'understudy_http_refusals_total{reason="token",training_job="job"} 1.0',
+            'understudy_stage{stage="training",training_job="job"} 1.0',
         ):
             assert line in text.splitlines(), f"{line} is missing"
 

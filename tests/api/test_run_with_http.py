@@ -51,6 +51,8 @@ def test_a_rank_is_moved_and_one_is_replaced_from_outside(tmp_path: Path) -> Non
         until(lambda: is_ready(ask(url, "/v1/job"), generation=3), tmp_path)
         steps = [member["step"] for member in ask(url, "/v1/members")]
         assert all(step > 0 for step in steps)
+        reached = ask(url, "/v1/job")["committed_step"]
+        until(lambda: ask(url, "/v1/job")["committed_step"] > reached, tmp_path)
     finally:
         job.terminate()
         job.wait(30)

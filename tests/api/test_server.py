@@ -19,6 +19,7 @@ from understudy.api.opening import ApiRequest, serving
 from understudy.api.rules import Rules
 from understudy.api.server import ApiServer
 from understudy.errors import SettingsError
+from understudy.foundation.clock import SystemClock
 from understudy.ledger.writing import RecordLog
 from understudy.wire.certificates import Certificates
 from understudy.wire.connections import NO_REQUEST, SILENT, ConnectionLimits
@@ -160,7 +161,7 @@ def test_it_follows_renewed_certificates(tmp_path: Path) -> None:
 def test_the_end_of_the_certificates_is_exported(tmp_path: Path) -> None:
     make_set(tmp_path / "certs", ["boss"])
     certificates = Certificates.read(tmp_path / "certs" / "boss")
-    metrics = Metrics(Stage(tmp_path).door, certificates)
+    metrics = Metrics(Stage(tmp_path).door, SystemClock(), certificates)
     for file, end in certificates.ends().items():
         assert metrics.value("understudy_certificate_expires_seconds", file=file) == end
 

@@ -145,7 +145,9 @@ def test_what_the_pages_say() -> None:
             said: Any = json.loads(json.dumps(status(place.service, {"not found": 1})))
             assert (said["job"], said["leading"], said["term"], said["world_size"]) == ("job", True, 1, 2)
             assert said["generation"] == 1 and said["stage"] == "founding" and said["connected"] == ["a", "b"]
-            assert said["hosts"]["a"] == {"state": "present", "ranks": [0], "spares": 1} and said["store"] == "a"
+            host = {"state": "present", "ranks": [0], "steps": None, "spares": 1}
+            assert said["hosts"]["a"] == host and said["store"] == "a"
+            assert (said["committed_step"], said["absent_ranks"]) == (None, [])
             assert said["refused"] == {"grpc": {"unauthorised": 2}, "http": {"not found": 1}}
             assert health(place.service) == {"healthy": True, "leading": True}
             place.keeper.depose()

@@ -23,3 +23,6 @@ class Decider(Protocol):
     def lost_since(self, member: MemberId | None, at: float) -> None: ...
 
     def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None: ...
+
+    def advanced(self, smallest: int, largest: int) -> None:
+        """The steps that ranks of this host have committed; only to be shown."""

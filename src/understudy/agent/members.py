@@ -4,12 +4,18 @@ from dataclasses import dataclass, replace
 
 from understudy.agent.logs import Outlet
 from understudy.agent.processes import WatchedProcess, cause_of
-from understudy.detection.progress import Place, ProgressReader
+from understudy.detection.progress import Place, Progress, ProgressReader
 from understudy.foundation.ids import MemberId, StepNumber
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.wire.messages import ScriptFailed
 
 _IN_ITS_STEPS = (Place.IN_STEP, Place.BETWEEN_STEPS, Place.RECOVERING, Place.FINISHED, Place.RELEASED)
+
+
+def step_of(progress: Progress) -> StepNumber | None:
+    """The step whose state it holds; None before its first commit."""
+    in_steps = progress.place in _IN_ITS_STEPS and progress.step >= 0
+    return StepNumber(progress.step) if in_steps else None
 
 
 @dataclass(slots=True)
@@ -35,9 +41,7 @@ class Worker:
                 outlet.assigned(rank)
 
     def step(self) -> StepNumber | None:
-        progress = self.page.look()
-        in_steps = progress.place in _IN_ITS_STEPS and progress.step >= 0
-        return StepNumber(progress.step) if in_steps else None
+        return step_of(self.page.look())
 
     def cause(self, code: int) -> Cause:
         """Why it ended. What we did ourselves comes first, then what the script said, then the bare code. A script that

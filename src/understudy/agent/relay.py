@@ -89,6 +89,7 @@ class Relay:
         self._seats: dict[MemberId, tuple[int, int]] = {}  # rank and world
         self._bequests: dict[int, wire.Bequeathed] = {}  # by rank: of this host, and of another one's
         self._pace: wire.Happened | None = None
+        self._steps: wire.Advanced | None = None
         self._ends: deque[wire.Happened] = deque(maxlen=_ENDS_KEPT)
         self._first_signs: dict[MemberId | None, float] = {}
         self._connecting: asyncio.Task[None] | None = None
@@ -121,6 +122,11 @@ class Relay:
     def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None:
         told = None if transfer is None else msgspec.to_builtins(transfer)
         self._send(wire.Measured(generation=generation, timings=timings, transfer=told))
+
+    def advanced(self, smallest: int, largest: int) -> None:
+        """Only the newest is of use, so that nothing waits for a coordinator."""
+        self._steps = wire.Advanced(smallest=smallest, largest=largest)
+        self._send(self._steps)
 
     def handle(self, event: ev.Event) -> None:
         member: MemberId | None = getattr(event, "member", None)
@@ -254,8 +260,8 @@ class Relay:
         """Connected: tell what the coordinator may not know, then everything that happens."""
         outbox: asyncio.Queue[bytes] = asyncio.Queue()
         said = [message for kinds in self._said.values() for message in kinds.values()]
-        paces = [] if self._pace is None else [self._pace]
-        for message in (*self._bequests.values(), *said, *paces):
+        newest = [message for message in (self._pace, self._steps) if message is not None]
+        for message in (*self._bequests.values(), *said, *newest):
             outbox.put_nowait(wire.encode(message))
         self._outbox, self.connected = outbox, True
         writing = asyncio.create_task(self._write(stream, outbox))

@@ -23,6 +23,7 @@ from understudy.agent.processes import WatchedProcess, reap_orphans, start_proce
 from understudy.agent.spare_memory import SpareMemory
 from understudy.agent.spool_mover import SpoolMover
 from understudy.agent.stack_inquiry import StackInquiry
+from understudy.agent.step_report import StepReport
 from understudy.agent.store_process import StoreProcess
 from understudy.agent.suspicions import Report, Suspicions
 from understudy.agent.translation import to_event, to_record
@@ -81,7 +82,7 @@ class Supervisor:
         self._empty = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._notes: set[str] = set()
-        self._warmth = SpareMemory(clock)
+        self._warmth, self._steps = SpareMemory(clock), StepReport()
         self._devices = DeviceMetrics(plan.device_metrics, say)
         self._suspicions = Suspicions(
             [StragglerDetector(), DeviceHealth()],
@@ -148,6 +149,10 @@ class Supervisor:
     def hurry(self) -> None:
         """No more grace: the operator asked twice."""
         self._hurry.set()
+
+    @property
+    def hurried(self) -> bool:
+        return self._hurry.is_set()
 
     async def _end_workers(self) -> None:
         """SIGTERM, a grace period, SIGKILL. After a success only spares are left, and they have nothing to save."""
@@ -322,6 +327,7 @@ class Supervisor:
             for member, memory in self._warmth.wishes(self.workers):
                 self._connections.send(member, msg.KeepWarm(memory=memory))
             self._look_for_silence(pages)
+            self._look_for_steps(pages)
             for request in self._suspicions.look(self._clock.now(), self.workers, pages):
                 self.tell(request)
 
@@ -334,6 +340,11 @@ class Supervisor:
         self._ask_for_stacks(now)
         for event in (*learnt, *look.events):
             self.tell(event)
+
+    def _look_for_steps(self, pages: Mapping[MemberId, Progress]) -> None:
+        news = self._steps.look(self._clock.now(), self.workers, pages)
+        if news is not None and self._decider is not None:
+            self._decider.advanced(*news)
 
     def _ask_for_stacks(self, now: float) -> None:
         """Asked for before anybody decides anything, so that the answers are there then."""

@@ -67,7 +67,7 @@ class Api:
 
 
 def make_api(door: JobDoor, audit: Audit, settings: Settings) -> Api:
-    metrics = Metrics(door, settings.certificates)
+    metrics = Metrics(door, settings.clock, settings.certificates)
     desk = Desk(
         door,
         audit=audit,

@@ -9,6 +9,7 @@ from typing import Protocol
 from understudy.api.feed import Feed
 from understudy.coordinator.coordinator import Coordinator
 from understudy.coordinator.service import Service
+from understudy.coordinator.steps import Committed, training_members
 from understudy.errors import UnderstudyError
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import HostId, MemberId
@@ -60,6 +61,9 @@ class JobDoor(Protocol):
     def now(self) -> float:
         """By the clock of the machine."""
 
+    def committed(self) -> Committed:
+        """What the whole job has committed, and for how long that has not changed."""
+
     def steps(self) -> Mapping[MemberId, int]:
         """The newest step of members, where it is known."""
 
@@ -104,6 +108,9 @@ class OneHost:
     def now(self) -> float:
         return self._clock.now()
 
+    def committed(self) -> Committed:
+        return self._coordinator.steps.committed(self._coordinator.machine)
+
     def steps(self) -> Mapping[MemberId, int]:
         return self._steps()
 
@@ -147,12 +154,19 @@ class ManyHosts:
     def now(self) -> float:
         return self._clock.now()
 
+    def committed(self) -> Committed:
+        leader, machine = self._service.leader, self.machine()
+        if leader is None or leader.coordinator is None or machine is None:
+            return Committed()
+        return leader.coordinator.steps.committed(machine)
+
     def steps(self) -> Mapping[MemberId, int]:
-        """Steps stay on their hosts; what is known is where the world last resumed."""
-        machine = self.machine()
-        if machine is None or machine.recovery.plan is None:
+        """A host tells the smallest step of its ranks, not which of them has it."""
+        leader, machine = self._service.leader, self.machine()
+        if leader is None or leader.coordinator is None or machine is None:
             return {}
-        return {member.id: machine.recovery.plan.step for member in machine.roster.seated()}
+        told, training = leader.coordinator.steps.by_host, training_members(machine)
+        return {member.id: told[member.host].smallest for member in training if member.host in told}
 
     def inventories(self) -> Mapping[HostId, HostInventory]:
         """A lost host may have come back under another name, with the same devices; it must not contradict itself."""

@@ -10,27 +10,31 @@ from prometheus_client.registry import Collector
 from understudy.api import views
 from understudy.api.feed import PHASES, Record
 from understudy.api.job import JobDoor
+from understudy.api.last_scrape import Scrapes
+from understudy.api.naming import Named
+from understudy.foundation.clock import Clock
 from understudy.ledger.records import DecisionRecord
 from understudy.protocol.commands import DecisionKind
 from understudy.protocol.job import JobMachine
-from understudy.protocol.roster import Standing
 from understudy.protocol.stages import Stage
 from understudy.wire.certificates import Certificates
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
 _HOST_STATES = ("present", "silent", "suspect", "draining", "lost")
-_SEATED = (Standing.JOINING, Standing.PREPARED, Standing.ACTIVE)
 
 
 class Metrics:
     """One registry per server, so that several jobs can live in one process (tests do)."""
 
-    def __init__(self, door: JobDoor, certificates: Certificates | None = None) -> None:
+    def __init__(self, door: JobDoor, clock: Clock, certificates: Certificates | None = None) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # else every counter is there twice
         self.refusals: PlainCounter[str] = PlainCounter()  # the same as below, as plain numbers
-        self._registry = CollectorRegistry()
-        self._registry.register(_Gauges(door, certificates))
+        self.scrapes = Scrapes(clock)
+        self._registry, self._shown = CollectorRegistry(), CollectorRegistry()
+        self._shown.register(Named(self._registry, door.name))
+        self._gauges = _Gauges(door, certificates)
+        self._registry.register(self._gauges)
         self._decisions = self._counter("decisions", "Decisions of the coordinator", "kind")
         self._recoveries = self._counter(
             "recoveries", "Finished recoveries; swap: somebody was replaced, move: by plan", "kind"
@@ -58,6 +62,7 @@ class Metrics:
     def _on_record(self, record: Record) -> None:
         if isinstance(record, DecisionRecord):
             self._decisions.labels(record.kind).inc()
+            self._gauges.stop_seen |= record.kind == DecisionKind.STOP.value
             return
         self._recoveries.labels(views.recovery_kind(record)).inc()
         for phase in PHASES:
@@ -79,12 +84,16 @@ class Metrics:
         return self._registry.get_sample_value(name, labels) or 0.0
 
     def page(self) -> bytes:
-        return generate_latest(self._registry)
+        page = generate_latest(self._shown)
+        self.scrapes.seen(self._gauges.finished)
+        return page
 
 
 class _Gauges(Collector):
     def __init__(self, door: JobDoor, certificates: Certificates | None) -> None:
         self._door, self._certificates = door, certificates
+        self.stop_seen = False  # a coordinator leads no more when its job has ended, and still answers for a while
+        self.finished = False  # as it was shown last
 
     def describe(self) -> list[Metric]:
         return []  # the names are known without looking at the job, which may not be there yet
@@ -92,6 +101,9 @@ class _Gauges(Collector):
     def collect(self) -> Iterator[Metric]:
         machine = self._door.machine()
         yield _gauge("leading", "1 while this process decides for the job", float(self._door.leads()))
+        self.finished = self.stop_seen or (machine is not None and (machine.released or machine.stopped is not None))
+        text = "1 once all ranks have committed their last step, or the job has ended otherwise"
+        yield _gauge("finished", text, float(self.finished))
         refused = GaugeMetricFamily(
             "understudy_agent_messages_refused", "Messages of agents that were refused", labels=("where", "kind")
         )
@@ -109,20 +121,26 @@ class _Gauges(Collector):
         roster = machine.roster
         yield _gauge("generation", "Number of the present membership", machine.generation)
         yield _gauge("world_size", "Ranks of the job", machine.policy.world_size)
-        step = views.committed_step(self._door, machine)
-        if step is not None:
-            yield _gauge("committed_step", "Step that every rank has reached, as far as it is known", step)
-        standings = [member.standing for member in roster.seated()]
-        counts = {standing.value: standings.count(standing) for standing in _SEATED}
-        counts["vacant"] = machine.policy.world_size - len(standings)
+        yield from self._of_steps()
+        counts = views.rank_counts(machine)
         yield _by_label("ranks", "Ranks by the standing of their holders", "standing", counts)
-        spares = {"warm": len(roster.parked), "starting": len(roster.starting)}
+        yield _gauge("degraded", "1 while the world trains without some of its ranks", float(counts["absent"] > 0))
+        wanted = sum(host.spares for host in machine.hosts.by_id.values())
+        spares = {"warm": len(roster.parked), "starting": len(roster.starting), "wanted": wanted}
         yield _by_label("spares", "Spare processes", "state", spares)
         stages = {stage.value: int(stage is machine.stage) for stage in Stage}
         yield _by_label("stage", "1 for the stage in which the job is", "stage", stages)
         now = self._door.now()
         states = [views.host_state(host, now) for host in machine.hosts.by_id.values()]
         yield _by_label("hosts", "Hosts by state", "state", {state: states.count(state) for state in _HOST_STATES})
+
+    def _of_steps(self) -> Iterator[Metric]:
+        committed = self._door.committed()
+        if committed.step is not None:
+            yield _gauge("committed_step", "Step that every rank of the world has committed", committed.step)
+        if committed.unchanged_for is not None:
+            text = "For how long the committed step has stood still"
+            yield _gauge("committed_step_unchanged_seconds", text, committed.unchanged_for)
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

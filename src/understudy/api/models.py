@@ -148,6 +148,8 @@ class RecoveryView(Given):
 
 
 class JobView(Given):
+    """`committed_step`: what every rank of the world has committed. `absent_ranks`: the world goes on without these."""
+
     job: str
     leading: bool
     leader: str
@@ -157,6 +159,9 @@ class JobView(Given):
     world_size: int | None
     ranks_up: int
     committed_step: int | None
+    committed_step_unchanged_seconds: float | None
+    degraded: bool
+    absent_ranks: list[int]
     spares_warm: int
     spares_starting: int
     predicted_recovery_seconds: float | None

@@ -9,6 +9,7 @@ from understudy.api.address import LeaderAddress, remove_address, write_address
 from understudy.api.app import Page, Settings, make_api
 from understudy.api.audit import Audit
 from understudy.api.job import JobDoor
+from understudy.api.last_scrape import Scrapes
 from understudy.api.registry import HostEntry
 from understudy.api.rules import Rules, read_rules
 from understudy.api.server import ApiServer
@@ -50,9 +51,10 @@ async def serving(
     pages: Mapping[str, Page] | None = None,
     aliases: Mapping[HostId, tuple[str, ...]] | None = None,
     reached_at: str = "",
+    enough: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[ApiServer]:
     """`audit`: takes every request. `aliases`: further names of hosts, which monitors may use. `reached_at`: the host
-    under which others reach this one."""
+    under which others reach this one. `enough`: the operator does not want to wait for the last scrape."""
     faults: set[str] = set()
 
     def on_fault(error: Exception) -> None:
@@ -76,10 +78,20 @@ async def serving(
         write_address(run_dir, server.url)
     try:
         yield server
+        door.feed.close()
+        await _last_scrape(api.metrics.scrapes, say, enough)
     finally:
         door.feed.close()
         remove_address(run_dir, server.url)
         await server.close()
+
+
+async def _last_scrape(scrapes: Scrapes, say: Callable[[str], None], enough: Callable[[], bool]) -> None:
+    """Only after an orderly end: whatever else happens, a target that is down says the truth."""
+    patience = scrapes.patience()
+    if patience > 0 and not enough():
+        say(f"the job has ended; up to {patience:.0f} s for the monitor that scrapes /metrics to see it")
+        await scrapes.one_more(enough)
 
 
 def _with_aliases(rules: Rules, aliases: Mapping[HostId, tuple[str, ...]]) -> Rules:

@@ -9,13 +9,17 @@ from understudy.foundation.ids import HostId, MemberId
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.protocol.hosts import Host
 from understudy.protocol.job import JobMachine
-from understudy.protocol.roster import Member
+from understudy.protocol.roster import Member, Standing
+
+_SEATED = (Standing.JOINING, Standing.PREPARED, Standing.ACTIVE)
 
 
 def job(door: JobDoor, leader_url: str | None) -> JobView:
     machine = door.machine()
     recoveries = door.feed.recoveries(200)
     stopped = None if machine is None else machine.stopped
+    committed = door.committed()
+    absent = [] if machine is None else sorted(machine.recovery.absent)
     return JobView(
         job=door.name,
         leading=door.leads(),
@@ -25,7 +29,10 @@ def job(door: JobDoor, leader_url: str | None) -> JobView:
         stage=None if machine is None else machine.stage.value,
         world_size=None if machine is None else machine.policy.world_size,
         ranks_up=0 if machine is None else sum(member.connected for member in machine.roster.seated()),
-        committed_step=committed_step(door, machine),
+        committed_step=committed.step,
+        committed_step_unchanged_seconds=committed.unchanged_for,
+        degraded=bool(absent),
+        absent_ranks=list(absent),
         spares_warm=0 if machine is None else len(machine.roster.parked),
         spares_starting=0 if machine is None else len(machine.roster.starting),
         predicted_recovery_seconds=door.feed.predicted_recovery(),
@@ -37,16 +44,17 @@ def job(door: JobDoor, leader_url: str | None) -> JobView:
     )
 
 
-def committed_step(door: JobDoor, machine: JobMachine | None) -> int | None:
-    """What every rank has reached, as far as it is known."""
-    steps = door.steps()
-    known = [] if machine is None else [steps[id_] for id_ in machine.roster.holders.values() if id_ in steps]
-    return min(known, default=None)
-
-
 def members(door: JobDoor, machine: JobMachine) -> list[MemberView]:
     steps = door.steps()
     return [_member(member, steps.get(member.id)) for member in machine.roster.seated()]
+
+
+def rank_counts(machine: JobMachine) -> dict[str, int]:
+    """Every rank once. `absent`: the world goes on without it, whoever may hold it. `vacant`: it is waited for."""
+    absent, world = machine.recovery.absent, machine.policy.world_size
+    standings = [member.standing for member in machine.roster.seated() if member.rank not in absent]
+    counts = {standing.value: standings.count(standing) for standing in _SEATED}
+    return {**counts, "vacant": max(0, world - len(absent) - len(standings)), "absent": len(absent)}
 
 
 def spares(machine: JobMachine) -> list[MemberView]:

@@ -140,7 +140,9 @@ async def _serving(
     )
     names = {THIS_HOST: (socket.gethostname(), "localhost", "127.0.0.1", *own.addresses)}
     audit = RecordLog.open(files, run_dir / "ledger", AUDIT)
-    async with serving(api, door, run_dir, terminal.say, audit, aliases=names) as server:
+    async with serving(
+        api, door, run_dir, terminal.say, audit, aliases=names, enough=lambda: supervisor.hurried
+    ) as server:
         terminal.say(f"HTTP API on {server.url} (see `understudy status {run_dir}`)")
         yield
 

@@ -22,6 +22,7 @@ from understudy.protocol.commands import DecisionKind
 _EVERY = 1.0  # seconds
 _PATIENCE = 60.0  # seconds for which a live picture waits for an answer
 _PHASES = ("detect", "approach", "stop", "rehearse", "regroup", "transfer", "resume")
+_WORTH_SAYING = 10.0  # seconds without a committed step
 _MOST_RANKS = 64  # lines for ranks; of a larger world only those that are not as they should be
 Json = Mapping[str, Any]
 
@@ -118,15 +119,27 @@ def look(client: Client) -> Seen:
 
 
 def job_lines(job: Json) -> list[str]:
-    step = "" if job["committed_step"] is None else f", step {job['committed_step']}"
-    lines = [f"job {job['job']}: {job['stage']}, generation {job['generation']}{step}"]
+    lines = [f"job {job['job']}: {job['stage']}, generation {job['generation']}{_step(job)}"]
     warming = f", {job['spares_starting']} warming up" if job["spares_starting"] else ""
     lines.append(f"ranks {job['ranks_up']}/{job['world_size']} up, spares: {job['spares_warm']} warm{warming}")
+    if job.get("degraded"):  # an older job does not say it
+        absent = job["absent_ranks"]
+        lines.append(
+            f"degraded: the world goes on without rank {_ranks(absent)} ({len(absent)} of {job['world_size']}) "
+            "at the same global batch; they come back when there are spares"
+        )
     if job["outcome"] is not None:
         lines.append(f"the job {job['outcome']}: {job['reason']}")
     elif not job["spares_warm"]:
         lines.append("no spare is warm: a rank that is lost now has to wait for one")
     return lines
+
+
+def _step(job: Json) -> str:
+    step, still = job["committed_step"], job.get("committed_step_unchanged_seconds") or 0.0
+    if step is None:
+        return ""
+    return f", step {step}" + (f", no further one for {_ago(still)}" if still >= _WORTH_SAYING else "")
 
 
 def member_lines(members: Sequence[Json], job: Json) -> list[str]:
@@ -142,7 +155,9 @@ def member_lines(members: Sequence[Json], job: Json) -> list[str]:
         for one in members
         if len(members) <= _MOST_RANKS or one["standing"] != "active" or not one["connected"]
     ]
-    rows += [(str(rank), "nobody", "-", "vacant", "-") for rank in range(job["world_size"]) if rank not in held][:64]
+    absent = set(job.get("absent_ranks", ()))
+    empty = [rank for rank in range(job["world_size"]) if rank not in held][:_MOST_RANKS]
+    rows += [(str(rank), "nobody", "-", "absent" if rank in absent else "vacant", "-") for rank in empty]
     more = [f"({len(members)} ranks; only those that are not active are shown)"] if len(members) > _MOST_RANKS else []
     return ["", *table(("rank", "member", "host", "standing", "step"), rows), *more]
 

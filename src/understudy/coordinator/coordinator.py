@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from understudy.coordinator import orders
 from understudy.coordinator.port import GenerationStore, Journal, Journals, MemoryGenerations, Port
 from understudy.coordinator.recovery_clock import RecoveryClock
+from understudy.coordinator.steps import HostSteps
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, TransferRecord
 from understudy.protocol import commands as cmd
 from understudy.protocol.events import Event, JobStarted, StopRequested, Tick
+from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
 from understudy.protocol.takeover import facts_of
 from understudy.wire.messages import FromAgent
@@ -42,6 +44,7 @@ class Coordinator:
         self._port, self._clock, self._journals = port, clock, Journals(journals, say)
         self._generations: GenerationStore = generations or MemoryGenerations()
         self._recovery_clock = RecoveryClock()
+        self.steps = HostSteps(clock)
         self._waiting: deque[Event] = deque()
         self._orders: deque[cmd.Command | RecoveryRecord] = deque()
         self._bequests: dict[Rank, tuple[Generation, bytes]] = {}  # with the world to which it belongs
@@ -73,6 +76,10 @@ class Coordinator:
     def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None:
         """What a resuming member measured; only for the times in the ledger."""
         self._recovery_clock.measured(generation, timings, transfer)
+
+    def advanced(self, smallest: int, largest: int) -> None:
+        """What the ranks of the only host have committed; only to be shown."""
+        self.steps.told(THIS_HOST, smallest, largest)
 
     def inherited(self, member: MemberId, bequest: bytes) -> None:
         """What a member leaves to whoever will replace it."""

@@ -244,6 +244,8 @@ class Leader:
                 self._tell(event)
             case wire.Measured(generation=generation, timings=timings, transfer=transfer):
                 coordinator.measured(generation, timings, _transfer_record(transfer))
+            case wire.Advanced(smallest=smallest, largest=largest):
+                coordinator.steps.told(line.host, smallest, largest)
             case wire.Bequeathed():
                 self._inherited(coordinator, line, message)
             case wire.Attend():

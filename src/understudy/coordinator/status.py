@@ -2,11 +2,21 @@
 
 from collections.abc import Mapping
 
+from understudy.coordinator.coordinator import Coordinator
 from understudy.coordinator.leading import Leader
 from understudy.coordinator.service import Service
 from understudy.foundation.ids import HostId
 from understudy.protocol.hosts import Host
-from understudy.protocol.job import JobMachine
+
+_OF_JOB = (
+    "generation",
+    "stage",
+    "world_size",
+    "committed_step",
+    "committed_step_unchanged_seconds",
+    "absent_ranks",
+    "store",
+)
 
 
 def health(service: Service) -> dict[str, object]:
@@ -28,7 +38,7 @@ def status(service: Service, http_refused: Mapping[str, int]) -> dict[str, objec
         "leading": _leads(leader),
         "leader": service.leads,
         "term": None if leader is None else leader.term,
-        **_of_job(None if coordinator is None else coordinator.machine),
+        **_of_job(coordinator),
         "connected": [] if leader is None else sorted(leader.lines.lines),
         "refused": {"grpc": dict(service.refused), "http": dict(http_refused)},
         "dropped": {} if leader is None else dict(leader.lines.dropped),
@@ -40,9 +50,11 @@ def _leads(leader: Leader | None) -> bool:
     return leader is not None and leader.leading()
 
 
-def _of_job(machine: JobMachine | None) -> dict[str, object]:
-    if machine is None:
-        return {"generation": None, "stage": None, "world_size": None, "store": None, "hosts": {}}
+def _of_job(coordinator: Coordinator | None) -> dict[str, object]:
+    if coordinator is None:
+        return dict.fromkeys(_OF_JOB) | {"hosts": {}}
+    machine, told = coordinator.machine, coordinator.steps.by_host
+    committed = coordinator.steps.committed(machine)
     ranks: dict[HostId, list[int]] = {}
     for rank, holder in sorted(machine.roster.holders.items()):
         ranks.setdefault(machine.roster.members[holder].host, []).append(rank)
@@ -50,11 +62,15 @@ def _of_job(machine: JobMachine | None) -> dict[str, object]:
         "generation": machine.generation,
         "stage": machine.stage.name.lower(),
         "world_size": machine.policy.world_size,
+        "committed_step": committed.step,
+        "committed_step_unchanged_seconds": committed.unchanged_for,
+        "absent_ranks": sorted(machine.recovery.absent),
         "store": machine.recovery.store,
         "hosts": {
             host.id: {
                 "state": _state(host),
                 "ranks": ranks.get(host.id, []),
+                "steps": [told[host.id].smallest, told[host.id].largest] if host.id in told else None,
                 "spares": machine.roster.spares_on.get(host.id, 0),
             }
             for host in machine.hosts.by_id.values()

@@ -26,6 +26,8 @@ LARGEST = 5 * 1024 * 1024  # bytes of one message; a worker says 4 MiB at most (
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[\w.:@/-]+$")]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Number = Annotated[int, msgspec.Meta(ge=0)]  # of a term or a generation
+LARGEST_STEP = 2**53 - 1  # whatever reads it as a double gets the same number
+StepCount = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_STEP)]
 Reason = Annotated[str, msgspec.Meta(max_length=10_000)]
 
 
@@ -88,13 +90,25 @@ class Bequeathed(_Message, frozen=True, kw_only=True):
     seal: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
 
 
+class Advanced(_Message, frozen=True, kw_only=True):
+    """The smallest and the largest step that ranks of this host have committed; only to be shown. It names no host: a
+    host speaks of itself."""
+
+    smallest: StepCount
+    largest: StepCount
+
+    def __post_init__(self) -> None:
+        if self.smallest > self.largest:
+            raise ValueError(f"the smallest step is {self.smallest}, and the largest one {self.largest}")
+
+
 class Farewell(_Message, frozen=True, kw_only=True):
     """The agent ends, by the wish of its operator; nothing of the job lives here any more."""
 
     reason: Reason
 
 
-FromHost = Attend | Happened | Measured | Bequeathed | Farewell
+FromHost = Attend | Happened | Measured | Bequeathed | Advanced | Farewell
 
 # -- coordinator to agent ----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,56 @@
+"""The end of a job waits for a monitor that scrapes it, and for nobody else."""
+
+import asyncio
+
+from understudy.api import last_scrape
+from understudy.api.last_scrape import Scrapes
+from understudy.foundation.clock import SetClock, SystemClock
+
+
+def scraped(*times: float, finished: bool = False) -> tuple[SetClock, Scrapes]:
+    clock = SetClock()
+    scrapes = Scrapes(clock)
+    for time in times:
+        clock.advance_to(time)
+        scrapes.seen(finished)
+    return clock, scrapes
+
+
+def test_nobody_waits_for_a_scrape_that_is_not_to_be_expected() -> None:
+    assert scraped()[1].patience() == 0.0
+    assert scraped(5.0)[1].patience() == 0.0  # somebody looked once
+    clock, scrapes = scraped(5.0, 10.0)
+    clock.advance_to(60.0)
+    assert scrapes.patience() == 0.0  # the monitor is gone
+    assert scraped(5.0, 10.0, finished=True)[1].patience() == 0.0  # it knows already
+
+
+def test_as_long_as_the_next_one_may_take_and_no_longer() -> None:
+    clock, scrapes = scraped(5.0, 10.0)
+    assert scrapes.patience() == 7.5
+    clock.advance_to(13.0)
+    assert scrapes.patience() == 4.5
+    assert scraped(0.0, 3600.0)[1].patience() == last_scrape._LONGEST
+
+
+def test_it_ends_with_the_next_scrape_or_when_the_operator_has_had_enough() -> None:
+    async def story() -> None:
+        for impatient in (False, True):
+            scrapes = Scrapes(SystemClock())
+            scrapes.seen(False)
+            await asyncio.sleep(0.2)
+            scrapes.seen(False)
+            scrapes._interval = 1000.0
+            asked: list[float] = []
+
+            def enough(asked: list[float] = asked, impatient: bool = impatient) -> bool:
+                asked.append(0.0)
+                return impatient and len(asked) > 1
+
+            waiting = asyncio.create_task(scrapes.one_more(enough))
+            await asyncio.sleep(0.15)
+            assert not waiting.done() or impatient
+            scrapes.seen(True)
+            await asyncio.wait_for(waiting, 5.0)
+
+    asyncio.run(story())
