@@ -1,17 +1,25 @@
 """The end of a job waits for a monitor that scrapes it, and for nobody else."""
 
 import asyncio
+import time
+from pathlib import Path
+
+import httpx
+from tests.api.stage import Stage
+from tests.ledger.made_up import WrittenAtOnce
 
 from understudy.api import last_scrape
 from understudy.api.last_scrape import Scrapes
+from understudy.api.opening import ApiRequest, serving
 from understudy.foundation.clock import SetClock, SystemClock
+from understudy.ledger.writing import RecordLog
 
 
 def scraped(*times: float, finished: bool = False) -> tuple[SetClock, Scrapes]:
     clock = SetClock()
     scrapes = Scrapes(clock)
-    for time in times:
-        clock.advance_to(time)
+    for moment in times:
+        clock.advance_to(moment)
         scrapes.seen(finished)
     return clock, scrapes
 
@@ -52,5 +60,35 @@ def test_it_ends_with_the_next_scrape_or_when_the_operator_has_had_enough() -> N
             assert not waiting.done() or impatient
             scrapes.seen(True)
             await asyncio.wait_for(waiting, 5.0)
+
+    asyncio.run(story())
+
+
+def test_a_real_server_answers_until_the_end_was_scraped(tmp_path: Path) -> None:
+    stage, said = Stage(tmp_path), list[str]()
+    request = ApiRequest.read("127.0.0.1:0", None, None, None)
+    log = RecordLog(WrittenAtOnce(tmp_path / "served.jsonl"))
+    shown: list[bool] = []
+
+    async def scrape(url: str, every: float) -> None:
+        async with httpx.AsyncClient() as client:
+            while True:
+                page = (await client.get(f"{url}/metrics")).text
+                shown.append('understudy_finished{training_job="job"} 1.0' in page)
+                await asyncio.sleep(every)
+
+    async def story() -> None:
+        stage.begin()
+        async with asyncio.timeout(30.0):
+            async with serving(request, stage.door, tmp_path, said.append, log) as server:
+                scraping = asyncio.create_task(scrape(server.url, 2.0))
+                while len(shown) < 2:
+                    await asyncio.sleep(0.01)
+                stage.coordinator.request_stop("the test ends it", 0)
+                began = time.monotonic()
+            took = time.monotonic() - began
+            scraping.cancel()
+        assert shown[-1] and not any(shown[:-1]) and took < 10.0
+        assert any("to see it" in line for line in said)
 
     asyncio.run(story())

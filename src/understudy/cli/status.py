@@ -122,7 +122,7 @@ def job_lines(job: Json) -> list[str]:
     lines = [f"job {job['job']}: {job['stage']}, generation {job['generation']}{_step(job)}"]
     warming = f", {job['spares_starting']} warming up" if job["spares_starting"] else ""
     lines.append(f"ranks {job['ranks_up']}/{job['world_size']} up, spares: {job['spares_warm']} warm{warming}")
-    if job.get("degraded"):  # an older job does not say it
+    if job.get("degraded"):
         absent = job["absent_ranks"]
         lines.append(
             f"degraded: the world goes on without rank {_ranks(absent)} ({len(absent)} of {job['world_size']}) "
@@ -136,10 +136,11 @@ def job_lines(job: Json) -> list[str]:
 
 
 def _step(job: Json) -> str:
-    step, still = job["committed_step"], job.get("committed_step_unchanged_seconds") or 0.0
-    if step is None:
+    if job["committed_step"] is None:
         return ""
-    return f", step {step}" + (f", no further one for {_ago(still)}" if still >= _WORTH_SAYING else "")
+    still: float = job.get("committed_step_unchanged_seconds") or 0.0  # an older job does not say it
+    remark = f", no further one for {_ago(still)}" if still >= _WORTH_SAYING else ""
+    return f", step {job['committed_step']}{remark}"
 
 
 def member_lines(members: Sequence[Json], job: Json) -> list[str]:
