@@ -58,6 +58,21 @@ def test_with_certificates_of_one_authority_both_sides_are_let_in(certs: Path) -
     play(story)
 
 
+@pytest.mark.parametrize("term", [0, 1])
+def test_a_certificate_is_for_one_host(certs: Path, term: int) -> None:
+    """Whoever has broken into host a cannot be host b. A host that trains already is not ended for it."""
+
+    async def story() -> None:
+        async with coordinator(certificates=certs / "boss") as place, line_to(place, certificates=certs / "a") as agent:
+            await agent.say(greeting("b", term=term))
+            refusal = await agent.hear(wire.Refuse)
+            assert "host b has a certificate for a" in refusal.reason and "--host-name" in refusal.reason
+            assert refusal.final is (term == 0)
+            assert place.leading.coordinator is None and place.service.refused == {"certificate": 1}
+
+    play(story)
+
+
 def test_without_the_right_certificate_nobody_gets_as_far_as_the_token(certs: Path) -> None:
     async def story() -> None:
         async with coordinator(certificates=certs / "boss") as place:
@@ -137,21 +152,21 @@ def test_a_token_or_a_key_that_others_may_read_is_not_taken(
 
 def test_renewed_certificates_count_at_the_next_connection_and_end_none(tmp_path: Path) -> None:
     """Agent and coordinator each read theirs again, as `wire.renewal` does. The old authority is trusted no more."""
-    make_set(tmp_path / "set", ["boss", "a"], coordinators=["boss"])
+    make_set(tmp_path / "set", ["boss", "a", "b"], coordinators=["boss"])
     shutil.copytree(tmp_path / "set", tmp_path / "old")
 
     async def story() -> None:
         service = Service("job", TOKEN)
-        coordinators, agents = (Certificates.read(tmp_path / "set" / party) for party in ("boss", "a"))
+        coordinators, agents, others = (Certificates.read(tmp_path / "set" / party) for party in ("boss", "a", "b"))
         place = Place(service, await service.open("127.0.0.1:0", coordinators), MemoryKeeper())
         await place.lead()
         try:
             async with line_to(place, certificates=agents) as before:
                 await before.say(greeting())
                 await before.hear(wire.Welcome)
-                make_set(tmp_path / "set", ["boss", "a"], coordinators=["boss"])
-                assert coordinators.read_again() and agents.read_again()
-                async with line_to(place, certificates=agents) as after:
+                make_set(tmp_path / "set", ["boss", "a", "b"], coordinators=["boss"])
+                assert coordinators.read_again() and agents.read_again() and others.read_again()
+                async with line_to(place, certificates=others) as after:
                     await after.say(greeting("b"))
                     await after.hear(wire.Welcome)
                 with pytest.raises(transport.grpc_module().aio.AioRpcError):

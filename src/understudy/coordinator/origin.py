@@ -5,7 +5,7 @@ what an honest host may say out of date is dropped instead (`owns` is False).
 """
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from understudy.coordinator.hosts import HostLines
 from understudy.errors import WireError
@@ -30,6 +30,18 @@ def check_greeting(attend: wire.Attend, policy: Policy) -> None:
     if attend.place is not None and attend.place >= policy.hosts:
         raise WireError(
             f"host {attend.host} wants place {attend.place} of {policy.hosts} (--node-rank)", kind="settings"
+        )
+
+
+def check_certificate(attend: wire.Attend, names: Collection[str] | None) -> None:
+    """A host has a certificate of its own, so that one which was broken into cannot be another one. `names`: for whom
+    its certificate is."""
+    if names is not None and attend.host not in names:
+        whose = ", ".join(sorted(names)) or "nobody"
+        raise WireError(
+            f"host {attend.host} has a certificate for {whose}: give it one whose common or alternative name is "
+            f"{attend.host}, or the name of its certificate with --host-name",
+            kind="certificate",
         )
 
 

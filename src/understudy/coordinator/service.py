@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from understudy.coordinator import origin
 from understudy.coordinator.hosts import Line
 from understudy.coordinator.leading import Leader
 from understudy.coordinator.runs import RunOver
@@ -75,6 +76,7 @@ class Service:
             await self._refuse(stream, wire.Refuse(reason="this coordinator stands by", leader=self.leads), "standby")
             return
         try:
+            origin.check_certificate(attend, transport.certified_names(context))
             if attend.job != self.job:
                 raise WireError(f"this coordinator is for job {self.job}, not for {attend.job}", kind="job")
             line = leader.welcome(attend, str(context.peer()))
@@ -85,7 +87,7 @@ class Service:
             return
         except WireError as error:
             self._complain(attend, error)
-            await self._refuse(stream, wire.Refuse(reason=str(error), final=error.kind in _FINAL), error.kind)
+            await self._refuse(stream, wire.Refuse(reason=str(error), final=_is_final(attend, error)), error.kind)
             return
         await self._serve(leader, line, attend, stream, context)
 
@@ -162,3 +164,8 @@ class Service:
                 if not leader.leading():
                     return
                 await stream.write(data)
+
+
+def _is_final(attend: wire.Attend, error: WireError) -> bool:
+    """There is no use in trying again. A host that trains already does not end because it got a wrong certificate."""
+    return error.kind in _FINAL or (error.kind == "certificate" and not attend.term)

@@ -28,13 +28,14 @@ _GREETING_NAME = "understudy-nonce-bin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A coordinator, and what an intruder may have got hold of. `victim`: a member of an honest host,
-    `victim_host`."""
+    """A coordinator, and what an intruder may have got hold of. `ours`: the certificate of the host `name`,
+    which was broken into. `victim`: a member of an honest host, `victim_host`."""
 
     address: str
     token: str
     world: int
     ours: Certificates
+    name: str
     others: Certificates
     victim: str
     victim_host: str
@@ -53,7 +54,7 @@ class GotThrough(Exception):
 def greeting(target: Target, **changes: Any) -> wire.Attend:
     plain: dict[str, Any] = {
         "job": "job",
-        "host": f"intruder-{secrets.token_hex(3)}",
+        "host": target.name,
         "ranks": 0,
         "spares": 0,
         "place": None,
@@ -232,7 +233,7 @@ async def leaving_garbage_for_others(target: Target) -> str:
 
 
 async def under_anothers_name(target: Target) -> str:
-    """The name of a host that is connected."""
+    """The name of an honest host, with a certificate that is for another one."""
     return await _sealed(target, wire.encode(greeting(target, host=target.victim_host)))
 
 
@@ -298,7 +299,7 @@ ATTEMPTS = {
     "that speaks for another host": Attempt(speaking_for_others, "not its own"),
     "that claims another host's member": Attempt(claiming_others, "not its own"),
     "that leaves garbage for another host's rank": Attempt(leaving_garbage_for_others, "malformed"),
-    "under the name of a connected host": Attempt(under_anothers_name, "name taken"),
+    "under the name of another host": Attempt(under_anothers_name, "certificate"),
     "with a pace that cannot be": Attempt(with_an_impossible_pace, "malformed"),
     "with more ranks than a host has": Attempt(with_too_many_ranks, "settings"),
     "of a run that never was": Attempt(of_an_unknown_run, "other run"),

@@ -112,6 +112,16 @@ def open_channel(address: str, certificates: Certificates | None) -> Any:
     return grpc.aio.secure_channel(address, credentials, options=options)
 
 
+def certified_names(context: Any) -> frozenset[str] | None:
+    """For whom the other side's certificate is: its common name and alternative names. None: there is no TLS, so it is
+    on this host."""
+    proven = context.auth_context()
+    if "x509_common_name" not in proven and "x509_subject_alternative_name" not in proven:
+        return None
+    names = (*proven.get("x509_common_name", ()), *proven.get("x509_subject_alternative_name", ()))
+    return frozenset(name.decode(errors="replace") for name in names)
+
+
 def check_address(flag: str, address: str, certificates: Certificates | None) -> None:
     """Without certificates nobody beyond this host is heard."""
     host, _ = split_address(flag, address)
