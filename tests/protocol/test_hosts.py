@@ -36,6 +36,32 @@ def test_the_world_is_founded_when_enough_hosts_are_there() -> None:
     assert {seat.store for seat in seats} == {A}
 
 
+def test_hosts_that_never_come_are_named_and_not_waited_for_without_an_end() -> None:
+    """Whatever the clock says when the first host comes: a machine may have been up for months."""
+    machine = JobMachine(Policy(world_size=4, hosts=2, setup_timeout=600.0))
+    machine.handle(ev.HostJoined(at=5_000_000.0, host=B, ranks=2, spares=1, place=1))
+    said: list[str] = []
+    while (deadline := machine.next_deadline()) is not None:
+        commands = machine.handle(ev.Tick(at=deadline))
+        said += [command.reason for command in commands if isinstance(command, RecordDecision)]
+        if machine.generation or deadline > 5_001_000.0:
+            break
+    assert said[0] == "waiting for hosts: 1 of 2 hosts are there (b)" and 2 < len(said) < 10
+    assert machine.stopped is not None and machine.stopped.exit_code == 1
+    assert said[-1] == "no world within 600 s (--setup-timeout): only 1 of 2 hosts are there (b)"
+
+
+def test_a_host_that_never_heard_of_its_spares_is_not_blamed_for_them() -> None:
+    """The coordinator died with the orders to start them; the next one asks the host, which knows of none."""
+    machine = cluster()
+    for _ in range(5):
+        spares = [member.id for member in machine.roster.on_host(SPARE)]
+        assert spares
+        machine.handle(ev.HostHeard(at=10.0, host=SPARE, members=()))
+        machine.handle(ev.Tick(at=20.0))
+    assert machine.hosts.by_id[SPARE].failures_in_a_row == 0 and machine.pool.can_take(20.0)
+
+
 def test_local_ranks_count_from_nought_on_every_host() -> None:
     machine = cluster()
     slots = {member.rank: (member.host, member.slot) for member in machine.roster.seated()}

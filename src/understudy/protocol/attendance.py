@@ -22,6 +22,9 @@ def host_joined(machine: "JobMachine", event: ev.HostJoined) -> list[Command]:
     if known is not None and known.present and machine.generation:
         return []  # it is there already
     if machine.generation == 0:
+        if not machine.hosts.by_id:
+            machine.recovery.opened_at = event.at  # when the first of them came
+        machine.watchdog.gathering(event.at)
         machine.hosts.join(event.host, event.ranks, event.spares, event.place, event.store)
         enough = machine.hosts.founding_ranks >= machine.policy.world_size
         return machine.begin(event.at) if enough and machine.hosts.founding_hosts >= machine.policy.hosts else []

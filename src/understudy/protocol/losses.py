@@ -56,7 +56,8 @@ def needed_for(machine: "JobMachine", member: Member) -> Rank | None:
 
 
 def _on_spare_lost(machine: "JobMachine", at: float, member: Member, was_warm: bool, cause: Cause) -> list[Command]:
-    machine.pool.on_spare_lost(member, was_warm)
+    if cause.kind is not CauseKind.DISMISSED:  # else we ended it, or its host never heard that it was to start
+        machine.pool.on_spare_lost(member, was_warm)
     reason = f"spare {member.id} was lost: {cause.detail}"
     if machine.released:
         return []  # the job is at its end and needs no spare any more

@@ -87,6 +87,11 @@ class Watchdog:
         self.heard_at.clear()
         self.look_at = at + _LOOK_EVERY
 
+    def gathering(self, at: float) -> None:
+        """Hosts come one by one; the world is not founded yet."""
+        if self.look_at is None:
+            self.look_at = at + _FIRST_REMARK_ON_SETUP
+
     def world_founded(self, at: float) -> None:
         self.new_generation(at)
         self.look_at = at + _FIRST_REMARK_ON_SETUP
@@ -228,6 +233,8 @@ def _on_deadlock(machine: "JobMachine", at: float, seconds: float, members: Sequ
 def _judge_founding(machine: "JobMachine", at: float) -> list[Command]:
     """A setup may take long, and to begin again costs all of it: nobody is ended as quickly as in training."""
     watchdog, policy, recovery = machine.watchdog, machine.policy, machine.recovery
+    if machine.generation == 0:
+        return _judge_gathering(machine, at)
     members = [_watched(machine, member, at) for member in machine.roster.seated()]
     gone = [watched for watched in members if _gone_in_setup(machine, watched.sighting)]
     if gone:
@@ -242,6 +249,21 @@ def _judge_founding(machine: "JobMachine", at: float) -> list[Command]:
         return []
     asked = _ask(machine, at) if any(watched.sighting is None for watched in members) else []
     return asked + _remark(machine, at, _words_on_setup(machine, members, lasted), lasted)
+
+
+def _judge_gathering(machine: "JobMachine", at: float) -> list[Command]:
+    """The world is founded when enough hosts are there. Until then nothing is lost by giving up; machines are held."""
+    watchdog, policy = machine.watchdog, machine.policy
+    since = machine.recovery.opened_at
+    there = [host.id for host in machine.hosts.present() if host.ranks]
+    names = f" ({', '.join(there[:8])}{', ...' if len(there) > 8 else ''})" if there else ""
+    missing = f"{len(there)} of {policy.hosts} hosts are there{names}"
+    if at - since >= policy.setup_timeout:
+        why = f"no world within {policy.setup_timeout:g} s (--setup-timeout): only {missing}"
+        return machine.stop(at, Outcome.FAILED, why, 1)
+    watchdog.look_at = min(at + 10.0, since + policy.setup_timeout)
+    lasted = at - since
+    return _remark(machine, at, f"waiting for hosts: {missing}", lasted) if lasted >= _FIRST_REMARK_ON_SETUP else []
 
 
 def _gone_in_setup(machine: "JobMachine", sighting: Sighting | None) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from understudy.foundation.ids import Rank
 from understudy.protocol import job, liveness, losses, planning, recovery, watchdog
 from understudy.protocol.blame import Blame
+from understudy.protocol.causes import CauseKind
 from understudy.protocol.commands import Command
 from understudy.protocol.commit import Verdict
 from understudy.protocol.hosts import Hosts
@@ -20,6 +21,7 @@ from understudy.protocol.pool import SparePool
 from understudy.protocol.positions import Position
 from understudy.simulator import ordinary_scenarios as ordinary
 from understudy.simulator.active_scenarios import play_with_flips
+from understudy.simulator.cluster_scenarios import play_on_cluster
 from understudy.simulator.explorer import explore
 from understudy.simulator.invariants import Violation
 from understudy.simulator.member import SimulatedMember
@@ -144,6 +146,16 @@ def _nothing(*_: Any, **__: Any) -> None:
     return None
 
 
+def _no_commands(*_: Any) -> list[Command]:
+    return []
+
+
+class _EveryCauseCounts:
+    """In the place of `CauseKind`."""
+
+    EXIT, DISMISSED = CauseKind.EXIT, None
+
+
 PLANTED = (
     Planted("A1: silence alone ends a rank", liveness, "is_gone", _silence_is_enough, ordinary.play_slow),
     Planted(
@@ -209,6 +221,24 @@ PLANTED = (
     Planted("A23: a transfer has a fixed deadline", watchdog, "_goes_on", _nothing, ordinary.play_slow_transfer, 40),
     Planted(
         "U2: who joins does not take part in an evaluation", recovery, "tail_of", _nothing, ordinary.play_in_evaluations
+    ),
+    Planted(
+        "a spare that was never started counts against its host",
+        losses,
+        "CauseKind",
+        _EveryCauseCounts,
+        play_on_cluster,
+        10,
+        first=5715,
+    ),
+    Planted(
+        "a world that is never complete is waited for without an end",
+        watchdog,
+        "_judge_gathering",
+        _no_commands,
+        play_on_cluster,
+        10,
+        first=4360,
     ),
     Planted("a world that stands still goes on for ever", job, "no_progress", _nothing, ordinary.play_livelock, 40),
 )

@@ -25,6 +25,7 @@ KINDS: dict[str, str] = {
     "no host is there": "no usable host",
     "is full, and so is every other one": "no usable host",
     "there is no room for": "no usable host",
+    "no world within": "hosts never came",
 }
 """What a stop may say, and the short name under which it is counted. Anything else breaks the promise to go on."""
 
@@ -53,6 +54,8 @@ def why_stop_is_wrong(stop: StopJob, world: "World") -> str | None:
         return f"a living member holds state, but the job stopped: {stop.reason}"
     if kind == "no progress" and not getattr(world, "livelocked", False):
         return f"the world could make progress, but stopped: {stop.reason}"
+    if kind == "hosts never came" and world.machine.generation:
+        return f"the world had been founded, but the job stopped: {stop.reason}"
     if kind == "no spares allowed" and world.machine.policy.spares:
         return f"spares were allowed, but the job stopped: {stop.reason}"
     return None
