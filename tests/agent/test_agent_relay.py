@@ -46,7 +46,9 @@ class Stream:
         self.told: list[wire.FromHost] = []
 
     async def write(self, data: bytes) -> None:
-        self.told.append(wire.decode_from_host(data))
+        message = wire.decode_from_host(data)
+        assert not isinstance(message, wire.Unknown)
+        self.told.append(message)
 
     async def read(self) -> object:
         for _ in range(20):

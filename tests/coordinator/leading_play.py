@@ -61,7 +61,9 @@ class Host:
         """New orders; processes that are to be started live from now on."""
         new: list[wire.ToHost] = []
         while self.line is not None and not self.line._waiting.empty():
-            new.append(wire.decode_to_host(self.line._waiting.get_nowait()))
+            order = wire.decode_to_host(self.line._waiting.get_nowait())
+            assert not isinstance(order, wire.Unknown)
+            new.append(order)
         for order in new:
             if isinstance(order, wire.Start):
                 self.living.append(order.member)

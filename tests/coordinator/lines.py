@@ -19,6 +19,7 @@ from understudy.protocol.policy import Policy
 from understudy.wire import cluster as wire
 from understudy.wire import sealing, transport
 from understudy.wire.certificates import Certificates
+from understudy.wire.versions import PROTOCOL
 
 TOKEN = "a token of sixteen letters or more"
 # Guests of these tests come and go, and on a busy machine a world that they were to be part of is begun again often.
@@ -108,6 +109,7 @@ def greeting(host: str = "a", **changes: Any) -> wire.Attend:
         "members": [],
         "ends": [],
         "settings": msgspec.to_builtins(POLICY),
+        "protocol": PROTOCOL,
     }
     return wire.Attend(**{**plain, **changes})
 

@@ -17,6 +17,7 @@ from understudy.protocol.positions import Position
 from understudy.protocol.stages import Stage
 from understudy.wire import cluster as wire
 from understudy.wire import messages as msg
+from understudy.wire.versions import PROTOCOL
 
 pytestmark = pytest.mark.timeout(LIMIT + 10)
 
@@ -323,5 +324,34 @@ def test_two_coordinators_cannot_have_one_port() -> None:
         async with coordinator() as place:
             with pytest.raises(SettingsError, match="--listen"):
                 await Service("job", TOKEN).open(place.address, None)
+
+    play(story)
+
+
+# -- other versions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("protocol", "term", "final"), [(0, 0, True), (99, 0, True), (99, 1, False)])
+def test_a_host_of_a_version_too_far_away_is_refused_and_not_ended_if_it_trains(
+    protocol: int, term: int, final: bool
+) -> None:
+    async def story() -> None:
+        async with coordinator() as place, line_to(place) as agent:
+            await agent.say(greeting(protocol=protocol, version="9.9", term=term))
+            refusal = await agent.hear(wire.Refuse)
+            assert "host a is version 9.9" in refusal.reason and refusal.final is final
+            assert place.service.refused == {"version": 1}
+
+    play(story)
+
+
+def test_what_a_newer_host_adds_disturbs_nothing() -> None:
+    async def story() -> None:
+        async with coordinator() as place, attending(place, "a", protocol=PROTOCOL + 1) as agent:
+            await agent.stream.write(msgspec.msgpack.encode({"type": "Temperature", "celsius": 90}))
+            await agent.say(wire.Happened(kind="FanFailed", body=msgspec.Raw(msgspec.msgpack.encode({}))))
+            dropped = place.leading.lines.dropped
+            await until(lambda: dropped["unknown message"] == 1 and dropped["unknown event"] == 1, "both to be dropped")
+            assert "a" in place.leading.lines.lines
 
     play(story)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+import understudy
 from understudy.errors import WireError
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import HostId, MemberId
@@ -23,7 +24,7 @@ from understudy.ledger.records import TransferRecord
 from understudy.protocol import events as ev
 from understudy.protocol.commands import Outcome, Seat, StopJob
 from understudy.wire import cluster as wire
-from understudy.wire import sealing, transport
+from understudy.wire import sealing, transport, versions
 from understudy.wire.certificates import Certificates
 from understudy.wire.inventory import HostInventory
 from understudy.wire.messages import Assign, FromAgent
@@ -225,7 +226,9 @@ class Relay:
                 return welcome.reason
             if not isinstance(welcome, wire.Welcome) or welcome.term < self.term:
                 return "it did not answer as the leader would"
+            versions.check(f"the coordinator at {address}", welcome.protocol, welcome.version)
             self.term, self.run = welcome.term, welcome.run or self.run
+            self._say(f"connected to the coordinator at {address}: run {self.run}, term {self.term}")
             return await self._serve(stream)
         finally:
             await channel.close()
@@ -246,6 +249,8 @@ class Relay:
             inventory=own.inventory,
             run=self.run,
             agent=self._agent,
+            protocol=versions.PROTOCOL,
+            version=understudy.__version__,
         )
 
     def _on_refusal(self, refusal: wire.Refuse) -> str:
@@ -288,7 +293,10 @@ class Relay:
 
     # -- orders -------------------------------------------------------------------------------------------------------
 
-    def _obey(self, order: wire.ToHost) -> None:
+    def _obey(self, order: wire.ToHost | wire.Unknown) -> None:
+        if isinstance(order, wire.Unknown):
+            self.refused["unknown order"] += 1
+            return
         if isinstance(order, wire.Welcome | wire.Refuse):
             raise WireError("a greeting in the middle of a stream")
         if order.term < self.term:

@@ -171,7 +171,7 @@ class Leader:
             )
         origin.check_greeting(attend, policy)
         line = self.lines.open(HostId(attend.host), attend.agent, peer)
-        line.put(wire.Welcome(term=self.term, host=attend.host, world_size=policy.world_size, run=self.run))
+        line.put(wire.Welcome.now(self.term, attend.host, policy.world_size, self.run))
         if self.outcome is not None:
             line.put(self.lines.farewell(self.outcome))
         return line
@@ -224,12 +224,16 @@ class Leader:
         if self.lines.gone(line) and self.coordinator is not None:
             self._tell(ev.HostSilent(at=self._clock.now(), host=line.host, why=why))
 
-    def heard(self, line: Line, message: wire.FromHost) -> None:
+    def heard(self, line: Line, message: wire.FromHost | wire.Unknown) -> None:
         """Raises `WireError` for what this host may not say."""
         coordinator = self.coordinator
         if coordinator is None or self.over.is_set():
             return
         match message:
+            case wire.Unknown():
+                self.lines.dropped["unknown message"] += 1
+            case wire.Happened() if wire.is_new(message):
+                self.lines.dropped["unknown event"] += 1
             case wire.Happened(ago=ago):
                 event = wire.to_event(message, self._clock.now())
                 origin.check_event(self.lines, line.host, event)

@@ -17,7 +17,7 @@ from understudy.coordinator.leading import Leader
 from understudy.coordinator.runs import RunOver
 from understudy.errors import WireError
 from understudy.wire import cluster as wire
-from understudy.wire import transport
+from understudy.wire import transport, versions
 from understudy.wire.certificates import Certificates
 from understudy.wire.sealing import SealedStream, answer
 
@@ -76,6 +76,7 @@ class Service:
             await self._refuse(stream, wire.Refuse(reason="this coordinator stands by", leader=self.leads), "standby")
             return
         try:
+            versions.check(f"host {attend.host}", attend.protocol, attend.version)
             origin.check_certificate(attend, transport.certified_names(context))
             if attend.job != self.job:
                 raise WireError(f"this coordinator is for job {self.job}, not for {attend.job}", kind="job")
@@ -167,5 +168,6 @@ class Service:
 
 
 def _is_final(attend: wire.Attend, error: WireError) -> bool:
-    """There is no use in trying again. A host that trains already does not end because it got a wrong certificate."""
-    return error.kind in _FINAL or (error.kind == "certificate" and not attend.term)
+    """There is no use in trying again. A host that trains already does not end because it got a wrong certificate, or
+    because the coordinators were upgraded too far."""
+    return error.kind in _FINAL or (error.kind in ("certificate", "version") and not attend.term)

@@ -21,6 +21,7 @@ from understudy.protocol.causes import Cause, CauseKind
 from understudy.wire import cluster as wire
 from understudy.wire import sealing, transport
 from understudy.wire.certificates import Certificates
+from understudy.wire.versions import PROTOCOL
 
 _LIMIT = 10.0  # seconds for one attempt
 _GREETING_NAME = "understudy-nonce-bin"
@@ -63,6 +64,7 @@ def greeting(target: Target, **changes: Any) -> wire.Attend:
         "members": [],
         "ends": [],
         "settings": msgspec.to_builtins(policy_for(target.world)),
+        "protocol": PROTOCOL,
     }
     return wire.Attend(**{**plain, **changes})
 

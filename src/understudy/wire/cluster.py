@@ -6,18 +6,21 @@ its key is made of that job's token (`sealing`).
 """
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 
+import understudy
 from understudy.errors import WireError
 from understudy.foundation.ids import Rank
 from understudy.protocol import events as ev
+from understudy.protocol import requests
 from understudy.protocol.commands import Seat
 from understudy.protocol.liveness import Sighting
 from understudy.protocol.requests import DrainHost
 from understudy.wire.inventory import HostInventory
 from understudy.wire.messages import FromAgent
+from understudy.wire.versions import PROTOCOL
 
 _LONGEST_WHERE = 300  # letters
 _FASTEST, _SLOWEST = 1e-6, 86_400.0  # seconds for a step; deadlines follow from it
@@ -31,8 +34,14 @@ StepCount = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_STEP)]
 Reason = Annotated[str, msgspec.Meta(max_length=10_000)]
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fields=True):
-    pass
+class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Fields that are not known here are ignored: a newer version may say more (`versions`)."""
+
+
+class Unknown(_Message, frozen=True, kw_only=True):
+    """A message of a kind that this version does not know. It is never sent."""
+
+    kind: str
 
 
 # -- agent to coordinator ----------------------------------------------------------------------------------------------
@@ -66,6 +75,8 @@ class Attend(_Message, frozen=True, kw_only=True):
     inventory: HostInventory | None = None
     run: Annotated[str, msgspec.Meta(max_length=100)] = ""
     agent: Annotated[str, msgspec.Meta(max_length=100)] = ""
+    protocol: Number = 0
+    version: Annotated[str, msgspec.Meta(max_length=100)] = ""
 
 
 class Measured(_Message, frozen=True, kw_only=True):
@@ -120,6 +131,15 @@ class Welcome(_Message, frozen=True, kw_only=True):
     host: str
     world_size: int
     run: str = ""
+    protocol: int = 0
+    version: str = ""
+
+    @staticmethod
+    def now(term: int, host: str, world_size: int, run: str) -> "Welcome":
+        """By this version."""
+        return Welcome(
+            term=term, host=host, world_size=world_size, run=run, protocol=PROTOCOL, version=understudy.__version__
+        )
 
 
 class Refuse(_Message, frozen=True, kw_only=True):
@@ -234,15 +254,18 @@ _EVENTS: dict[str, type[ev.Event]] = {
 seen by the coordinator itself."""
 
 
+_KINDS = frozenset(kind.__name__ for kind in (*get_args(FromHost), *get_args(ToHost), Unknown))
+
+
 def encode(message: FromHost | ToHost) -> bytes:
     return _encoder.encode(message)
 
 
-def decode_from_host(data: bytes) -> FromHost:
+def decode_from_host(data: bytes) -> FromHost | Unknown:
     return _decode(_from_host, data)  # type: ignore[no-any-return]
 
 
-def decode_to_host(data: bytes) -> ToHost:
+def decode_to_host(data: bytes) -> ToHost | Unknown:
     return _decode(_to_host, data)  # type: ignore[no-any-return]
 
 
@@ -252,7 +275,25 @@ def _decode(decoder: "msgspec.msgpack.Decoder[Any]", data: bytes) -> Any:
     try:
         return decoder.decode(data)
     except (msgspec.MsgspecError, ValueError) as error:
+        if (kind := _kind_of(data)) is not None and kind not in _KINDS:
+            return Unknown(kind=kind)
         raise WireError(f"not a message: {error}") from error
+
+
+class _Tagged(msgspec.Struct, frozen=True):
+    type: Annotated[str, msgspec.Meta(min_length=1, max_length=50, pattern=r"^\w+$")]
+
+
+def _kind_of(data: bytes) -> str | None:
+    try:
+        return msgspec.msgpack.decode(data, type=_Tagged).type
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+def is_new(happened: Happened) -> bool:
+    """Of a kind that this version does not know at all; what it knows, and a host may not tell, is refused."""
+    return happened.kind not in _EVENTS and not hasattr(ev, happened.kind) and not hasattr(requests, happened.kind)
 
 
 def from_event(event: ev.Event, ago: float | None = None) -> Happened:

@@ -1,0 +1,53 @@
+"""Versions beside each other: what a newer one adds is ignored, and one that is too far away is told so."""
+
+import msgspec
+import pytest
+
+from understudy import __version__
+from understudy.errors import WireError
+from understudy.protocol import events as ev
+from understudy.wire import cluster as wire
+from understudy.wire import versions
+
+
+@pytest.mark.parametrize("protocol", [0, versions.PROTOCOL + 2, versions.PROTOCOL + 100])
+def test_whoever_is_too_far_away_is_told_who_must_be_upgraded(protocol: int) -> None:
+    with pytest.raises(WireError) as refused:
+        versions.check("host a", protocol, "9.9")
+    assert refused.value.kind == "version"
+    older = "it" if protocol < versions.PROTOCOL else "this side"
+    assert f"version {__version__}" in str(refused.value) and f"upgrade {older} first" in str(refused.value)
+
+
+@pytest.mark.parametrize("protocol", [versions.PROTOCOL, versions.PROTOCOL + 1])
+def test_neighbours_work_together(protocol: int) -> None:
+    versions.check("host a", protocol, "0.2")
+
+
+def newer(message: wire.FromHost | wire.ToHost, **added: object) -> bytes:
+    """As a version would send it that has more to say."""
+    return msgspec.msgpack.encode({**msgspec.msgpack.decode(wire.encode(message)), **added})
+
+
+def test_fields_that_are_not_known_are_ignored() -> None:
+    farewell = wire.Farewell(reason="enough")
+    assert wire.decode_from_host(newer(farewell, mood="relieved")) == farewell
+    kill = wire.Kill(term=1, member="m-1", hang=False, reason="why not")
+    assert wire.decode_to_host(newer(kill, gently=True)) == kill
+
+
+def test_a_kind_that_is_not_known_is_ignored_and_nonsense_is_not() -> None:
+    unknown = msgspec.msgpack.encode({"type": "Temperature", "celsius": 90})
+    assert wire.decode_from_host(unknown) == wire.Unknown(kind="Temperature") == wire.decode_to_host(unknown)
+    for nonsense in ({"type": "Kill", "term": "x"}, {"type": ""}, {"type": 3}, {"kind": "Kill"}, {"type": "a b"}):
+        with pytest.raises(WireError):
+            wire.decode_to_host(msgspec.msgpack.encode(nonsense))
+    with pytest.raises(WireError):
+        wire.decode_from_host(msgspec.msgpack.encode({"type": "Kill", "term": 1}))  # known, and not a host's to say
+
+
+def test_an_event_that_is_not_known_is_new_and_a_forbidden_one_is_not() -> None:
+    body = msgspec.Raw(msgspec.msgpack.encode({}))
+    assert wire.is_new(wire.Happened(kind="FanFailed", body=body))
+    for known in (ev.MemberLost.__name__, ev.JobStarted.__name__, ev.StopRequested.__name__, "MoveRanks"):
+        assert not wire.is_new(wire.Happened(kind=known, body=body))
