@@ -7,6 +7,7 @@ looks whether it still leads: it may have slept for long.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -15,6 +16,7 @@ from understudy.coordinator.coordinator import Coordinator
 from understudy.coordinator.history import Historian, History
 from understudy.coordinator.hosts import HostLines, Line
 from understudy.coordinator.keeping import Keeper
+from understudy.coordinator.paces import Paces
 from understudy.coordinator.port import Journal
 from understudy.coordinator.runs import NOTHING_PAST, Identity, Past
 from understudy.errors import Deposed, WireError
@@ -65,6 +67,7 @@ class Leader:
         self._keeper, self._clock, self._journals = keeper, clock, (*journals, self.historian)
         self._identity = Identity(past, clock, say)
         self._former: dict[MemberId, Rank] = {}
+        self._paces = Paces()
         self.coordinator: Coordinator | None = None
         self.inventories: dict[HostId, HostInventory] = {}
         self.over = asyncio.Event()
@@ -221,6 +224,7 @@ class Leader:
             self._tell(joined)
 
     def gone(self, line: Line, why: str) -> None:
+        self._paces.forget(line.host)
         if self.lines.gone(line) and self.coordinator is not None:
             self._tell(ev.HostSilent(at=self._clock.now(), host=line.host, why=why))
 
@@ -234,18 +238,8 @@ class Leader:
                 self.lines.dropped["unknown message"] += 1
             case wire.Happened() if wire.is_new(message):
                 self.lines.dropped["unknown event"] += 1
-            case wire.Happened(ago=ago):
-                event = wire.to_event(message, self._clock.now())
-                origin.check_event(self.lines, line.host, event)
-                if isinstance(event, _OF_ONE_GENERATION) and event.generation < coordinator.machine.generation:
-                    self.lines.dropped["older generation"] += 1
-                    return
-                if getattr(event, "generation", 0) > coordinator.machine.generation:
-                    self.lines.dropped["later generation"] += 1  # there is no such thing
-                    return
-                if ago is not None:
-                    coordinator.lost_since(getattr(event, "member", None), self._clock.now() - ago)
-                self._tell(event)
+            case wire.Happened():
+                self._happened(coordinator, line, message)
             case wire.Measured(generation=generation, timings=timings, transfer=transfer):
                 coordinator.measured(generation, timings, _transfer_record(transfer))
             case wire.Advanced(smallest=smallest, largest=largest):
@@ -254,6 +248,25 @@ class Leader:
                 self._inherited(coordinator, line, message)
             case wire.Attend():
                 raise WireError("a second greeting on one line", kind="replayed")
+
+    def _happened(self, coordinator: Coordinator, line: Line, told: wire.Happened) -> None:
+        machine, event = coordinator.machine, wire.to_event(told, self._clock.now())
+        origin.check_event(self.lines, line.host, event)
+        if isinstance(event, _OF_ONE_GENERATION) and event.generation < machine.generation:
+            self.lines.dropped["older generation"] += 1
+            return
+        if getattr(event, "generation", 0) > machine.generation:
+            self.lines.dropped["later generation"] += 1  # there is no such thing
+            return
+        if isinstance(event, ev.PaceLearnt):
+            if not machine.roster.slots.get(line.host):
+                self.lines.dropped["pace of no rank"] += 1
+                return
+            event = replace(event, pace=self._paces.learnt(line.host, event.pace))
+        member: MemberId | None = getattr(event, "member", None)
+        if told.ago is not None and (member is None or member in machine.roster.members):
+            coordinator.lost_since(member, self._clock.now() - told.ago)
+        self._tell(event)
 
     def _inherited(self, coordinator: Coordinator, line: Line, left: wire.Bequeathed) -> None:
         machine = coordinator.machine
