@@ -46,5 +46,6 @@ async def _say(cluster: Cluster, data: bytes) -> None:
         line.close()
         cluster.leader.gone(line, str(error))
         await cluster.attend(cluster.spare)
-    cluster.clock.advance_to(cluster.clock.now() + 0.01)
+    cluster.clock.advance_to(cluster.clock.now() + 0.1)
+    cluster.leader._tick()
     await cluster.settle()

@@ -11,6 +11,7 @@ from tests.coordinator.test_runs import next_coordinator
 from understudy.errors import WireError
 from understudy.foundation.ids import Generation, MemberId, Rank
 from understudy.protocol import events as ev
+from understudy.protocol.causes import Cause, CauseKind
 from understudy.wire import cluster as wire
 
 GARBAGE = wire.Bequeathed(member="m-1", content=b"garbage", rank=1, world=1, again=True)
@@ -91,6 +92,25 @@ def test_a_copy_comes_back_from_who_kept_it_and_only_unchanged() -> None:
 def test_a_pace_that_cannot_be_is_refused(pace: float) -> None:
     with pytest.raises(WireError, match="not a pace"):
         wire.to_event(wire.from_event(ev.PaceLearnt(at=0.0, pace=pace)), 1.0)
+
+
+def test_texts_of_a_host_cannot_steer_a_terminal() -> None:
+    cause = Cause(kind=CauseKind.EXIT, detail="two\nlines \x1b[2J \u202e", exit_code=1)
+    event = wire.to_event(wire.from_event(ev.MemberLost(at=0.0, member=MemberId("m-0"), cause=cause)), 1.0)
+    assert isinstance(event, ev.MemberLost) and event.cause.detail == "two\nlines ?[2J ?"
+
+
+def test_a_spare_cannot_say_that_the_world_has_lost_contact() -> None:
+    async def scene(cluster: Cluster) -> None:
+        leader = await cluster.lead()
+        await cluster.train()
+        lost = ev.ContactLost(at=0.0, member=MemberId("m-2"), generation=Generation(1), why="so it says")
+        await cluster.say(cluster.spare, lost)
+        cluster.clock.advance_to(cluster.clock.now() + 60.0)
+        leader._tick()
+        assert leader.coordinator is not None and leader.coordinator.machine.generation == 1
+
+    play(scene)
 
 
 def test_a_generation_that_does_not_exist_is_dropped() -> None:

@@ -14,8 +14,10 @@ from typing import Any
 from understudy.coordinator import origin
 from understudy.coordinator.hosts import Line
 from understudy.coordinator.leading import Leader
+from understudy.coordinator.rate import Rate
 from understudy.coordinator.runs import RunOver
 from understudy.errors import WireError
+from understudy.foundation.clock import SystemClock
 from understudy.wire import cluster as wire
 from understudy.wire import transport, versions
 from understudy.wire.certificates import Certificates
@@ -43,6 +45,9 @@ class Service:
         self.leads = ""
         self.refused: Counter[str] = Counter()
         self.job, self._token, self._say = job, token, say
+        self.slowed = 0  # messages that had to wait because their host had said too much
+        self.clock = SystemClock()
+        self.make_rate: Callable[[], Rate] = lambda: Rate(self.clock)
         self._complained: set[tuple[str, str]] = set()
         self._greeting_limit = greeting_limit
         self._server: Any = None
@@ -148,7 +153,11 @@ class Service:
 
     async def _read(self, leader: Leader, line: Line, attend: wire.Attend, stream: SealedStream) -> str:
         leader.attended(attend)
+        rate = self.make_rate()
         while (data := await stream.read()) is not None:
+            if (pause := rate.spend(len(data))) > 0:
+                self.slowed += 1
+                await asyncio.sleep(pause)
             if not leader.leading():
                 return "this coordinator does not lead any more"
             message = wire.decode_from_host(data)

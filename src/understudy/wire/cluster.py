@@ -307,7 +307,7 @@ def to_event(happened: Happened, at: float) -> ev.Event:
         raise WireError(f"a host may not tell of {happened.kind[:50]}")
     try:
         told = msgspec.msgpack.decode(happened.body, type=dict[str, Any])
-        event: ev.Event = msgspec.convert({**told, "at": at}, kind)
+        event: ev.Event = msgspec.convert({**_clean(told), "at": at}, kind)
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise WireError(f"not a {happened.kind}: {error}") from error
     if isinstance(event, ev.ActivityObserved) and not all(map(_is_sound, event.sightings)):
@@ -315,6 +315,22 @@ def to_event(happened: Happened, at: float) -> ev.Event:
     if isinstance(event, ev.PaceLearnt) and event.pace != 0 and not _FASTEST <= event.pace <= _SLOWEST:
         raise WireError(f"not a pace: {event.pace}")
     return event
+
+
+def _clean(told: Any) -> Any:
+    """Texts go to terminals and ledgers: no control characters but the ends of lines."""
+    match told:
+        case str():
+            return told if told.isprintable() else "".join(map(_shown, told))
+        case dict():
+            return {key: _clean(value) for key, value in told.items()}
+        case list():
+            return [_clean(value) for value in told]
+    return told
+
+
+def _shown(letter: str) -> str:
+    return letter if letter.isprintable() or letter in "\n\t" else "?"
 
 
 def _is_sound(sighting: Sighting) -> bool:
