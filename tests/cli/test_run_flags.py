@@ -123,6 +123,7 @@ def test_flags_without_effect_are_mentioned_only_when_given() -> None:
     [
         ("--nnodes 2", "many hosts need --coordinator"),
         ("--nnodes 1:4", "--nnodes"),
+        ("--nnodes 2 --coordinator 10.0.0.1:29400 --local-addr 0.0.0.0", "--local-addr 0.0.0.0.*on all networks"),
         ("--nproc-per-node gpu", "give the number"),
         ("--nproc-per-node many", "--nproc-per-node"),
         ("--nproc-per-node 0", "--nproc-per-node"),

@@ -211,6 +211,11 @@ def _refuse_what_is_not_supported(args: argparse.Namespace) -> None:
         )
     if args.master_addr not in ("127.0.0.1", "localhost", "::1"):
         raise SettingsError(f"--master-addr {args.master_addr}: hosts meet at the --coordinator; leave it out")
+    if args.coordinator and args.local_addr in ("0.0.0.0", "::", "[::]"):
+        raise SettingsError(
+            f"--local-addr {args.local_addr}: the store of this host would listen on all networks, and it has no "
+            "secret; give the address under which the other hosts of the job reach this one"
+        )
     for flag in ("http", "health"):
         if args.coordinator and getattr(args, flag) is not None:
             raise SettingsError(f"--{flag}: on many hosts the coordinator has it (`understudy coordinator --{flag}`)")
