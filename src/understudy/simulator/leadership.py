@@ -127,7 +127,8 @@ class Leadership:
     def _wake(self, sleeper: Sleeper) -> None:
         world = self._world
         world.story.append(f"{world.now:.2f} the coordinator of term {sleeper.term} wakes up")
-        self._sleeping = None
+        if self._sleeping is sleeper:  # else its successor sleeps by now, too, and is told things meanwhile
+            self._sleeping = None
         if self.term == sleeper.term:  # nobody has taken its place yet
             self.leading, self._attached = True, set(sleeper.hosts)
             world.begin_leadership(())
