@@ -8,13 +8,13 @@ import asyncio
 import contextlib
 import resource
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from understudy.cli import http_flags
+from understudy.cli.log import FORMATS, Log
 from understudy.cli.token_files import read_token
 from understudy.coordinator import runs
 from understudy.coordinator.etcd import EtcdKeeper
@@ -28,7 +28,6 @@ from understudy.errors import Deposed, LedgerError, SettingsError
 from understudy.files.background import BackgroundFiles
 from understudy.files.private import make_private_folder
 from understudy.foundation.clock import SystemClock
-from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.ledger.run import AUDIT, DECISIONS
 from understudy.ledger.writing import RecordLog
 from understudy.wire.certificates import Certificates
@@ -59,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--http-tokens", type=Path, help=http_flags.TOKENS)
     parser.add_argument("--alert-rules", type=Path, help=http_flags.RULES)
     parser.add_argument("--health", help=http_flags.HEALTH)
+    parser.add_argument("--log-format", choices=FORMATS, default="text", help="lines for people, or JSON for machines")
     parser.add_argument("--run-dir", type=Path, required=True, help="folder of the run, for the ledger of decisions")
 
 
@@ -69,7 +69,8 @@ def main(args: argparse.Namespace) -> int:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one open file per host; the usual limit is 1,024
     try:
-        return asyncio.run(watched(_run(args, token, certificates, api), certificates, _say))
+        log = Log("understudy coordinator", args.job, args.log_format)
+        return asyncio.run(watched(_run(args, token, certificates, api, log), certificates, log.say))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except asyncio.CancelledError:
@@ -83,26 +84,16 @@ def _read_api_request(args: argparse.Namespace, certificates: Certificates | Non
     return http_flags.read_api_request(args, certificates)
 
 
-def make_keeper(store: str, job: str) -> Keeper:
+def make_keeper(store: str, job: str, say: Callable[[str], None]) -> Keeper:
     if store == "memory":
         return MemoryKeeper()
     if store.startswith("etcd://"):
-        return EtcdKeeper(store, job, say=_say)
+        return EtcdKeeper(store, job, say=say)
     raise SettingsError(f"--store {store}: give memory or etcd://host:2379")
 
 
-class Spoken:
-    """One line of every decision here."""
-
-    def append(self, record: DecisionRecord | RecoveryRecord) -> None:
-        if isinstance(record, DecisionRecord):
-            _say(f"generation {record.generation}: {record.kind}: {record.reason}")
-        else:
-            _say(f"recovered in {record.phases.get('total', 0.0):.3f} s, at step {record.step}")
-
-
 async def _run(
-    args: argparse.Namespace, token: str, certificates: Certificates | None, api: "ApiRequest | None"
+    args: argparse.Namespace, token: str, certificates: Certificates | None, api: "ApiRequest | None", log: Log
 ) -> int:
     own = asyncio.current_task()
     assert own is not None
@@ -111,27 +102,27 @@ async def _run(
         make_private_folder(args.run_dir / "ledger")
     except OSError as error:
         raise SettingsError(f"--run-dir {args.run_dir}: {error.strerror}; give another folder") from error
-    keeper = make_keeper(args.store, args.job)
-    service = Service(args.job, token, say=_say)
-    files = BackgroundFiles(_say)
+    keeper = make_keeper(args.store, args.job, log.say)
+    service = Service(args.job, token, say=log.say)
+    files = BackgroundFiles(log.say)
     try:
         port = await service.open(args.listen, certificates)
         name = args.advertise or f"{args.listen.rpartition(':')[0]}:{port}"
-        _say(f"listening on {name} for job {args.job}; standing by")
+        log.tell("listening", f"listening on {name} for job {args.job}; standing by")
         async with (
-            serving_probes(args.health, lambda: is_ready(service), _say),
-            _http(args, certificates, api, service, files) as http,
+            serving_probes(args.health, lambda: is_ready(service), log.say),
+            _http(args, certificates, api, service, files, log) as http,
         ):
             past = await runs.look_back(keeper, args.job, new_run=args.new_run)
             while True:
-                code = await _stand(args, name, keeper, service, http, files, past)
+                code = await _stand(args, name, keeper, service, http, files, past, log)
                 if code is not None:
                     return code
     finally:
         await service.close()
         await keeper.close()
         for missing in await files.drain(_DRAIN_LIMIT):
-            _say(f"not everything could be written to {missing}")
+            log.say(f"not everything could be written to {missing}")
         files.close()
 
 
@@ -151,6 +142,7 @@ async def _http(
     api: "ApiRequest | None",
     service: Service,
     files: BackgroundFiles,
+    log: Log,
 ) -> AsyncIterator[Http]:
     """The API, or the two pages that there are without its packages, or nothing."""
     feed = http_flags.make_feed(api)
@@ -163,12 +155,12 @@ async def _http(
         pages = {"/status": lambda refused: status(service, refused)}
         audit = RecordLog.open(files, args.run_dir / "ledger", AUDIT)
         reached_at = (args.advertise or args.listen).rpartition(":")[0]
-        async with serving(api, door, args.run_dir, _say, audit, pages=pages, reached_at=reached_at) as server:
-            _say(f"HTTP API, health and status on port {server.port}")
+        async with serving(api, door, args.run_dir, log.say, audit, pages=pages, reached_at=reached_at) as server:
+            log.tell("listening", f"HTTP API, health and status on port {server.port}")
             yield Http(feed, lambda: write_address(args.run_dir, server.url))
     elif args.http is not None:
-        old = _pages(service)
-        _say(f"health and status on port {await old.open(args.http, certificates)}")
+        old = _pages(service, log)
+        log.tell("listening", f"health and status on port {await old.open(args.http, certificates)}")
         try:
             yield Http()
         finally:
@@ -177,9 +169,9 @@ async def _http(
         yield Http()
 
 
-def _pages(service: Service) -> HealthServer:
+def _pages(service: Service, log: Log) -> HealthServer:
     pages: dict[str, Page] = {"/health": lambda: health(service)}
-    server = HealthServer(pages, say=_say)
+    server = HealthServer(pages, say=log.say)
     pages["/status"] = lambda: status(service, server.refused)
     return server
 
@@ -192,6 +184,7 @@ async def _stand(
     http: Http,
     files: BackgroundFiles,
     past: runs.Past,
+    log: Log,
 ) -> int | None:
     """Wait until this one leads, and lead until the end of the job (its exit code) or of the term (None)."""
     watching = asyncio.create_task(_watch_leader(keeper, service))
@@ -200,9 +193,10 @@ async def _stand(
     finally:
         watching.cancel()
     decisions = RecordLog.open(files, args.run_dir / "ledger", DECISIONS)
-    journals = (decisions, Spoken(), *(() if http.feed is None else (http.feed,)))
-    leader = Leader(term, keeper=keeper, clock=SystemClock(), journals=journals, say=_say, past=past)
-    _say(f"leading, term {term}")
+    journals = (decisions, log, *(() if http.feed is None else (http.feed,)))
+    leader = Leader(term, keeper=keeper, clock=SystemClock(), journals=journals, say=log.say, past=past)
+    log.run = lambda: leader.run
+    log.tell("leading", f"leading, term {term}", term=term)
     http.on_lead()
     try:
         await leader.begin()
@@ -212,12 +206,12 @@ async def _stand(
         http.feed.recall(leader.historian.history.recoveries, leader.historian.recall())
     service.leader, service.leads = leader, name
     try:
-        return await _lead(leader, keeper)
+        return await _lead(leader, keeper, log)
     finally:
         service.leader, service.leads = None, ""
 
 
-async def _lead(leader: Leader, keeper: Keeper) -> int | None:
+async def _lead(leader: Leader, keeper: Keeper, log: Log) -> int | None:
     deposed = asyncio.create_task(keeper.deposed())
     over = asyncio.create_task(leader.over.wait())
     await asyncio.wait((deposed, over), return_when=asyncio.FIRST_COMPLETED)
@@ -227,29 +221,27 @@ async def _lead(leader: Leader, keeper: Keeper) -> int | None:
     deposed.cancel()
     stop = leader.outcome
     if stop is None:
-        _say(f"not leading any more: {leader.why_over}; standing by")
+        log.tell("deposed", f"not leading any more: {leader.why_over}; standing by")
         return None
-    _say(f"the job {stop.outcome.value}: {stop.reason}")
+    log.tell(
+        "end", f"the job {stop.outcome.value}: {stop.reason}", failed=stop.exit_code != 0, exit_code=stop.exit_code
+    )
     with contextlib.suppress(Deposed):
-        await _farewell(leader)
+        await _farewell(leader, log)
         await leader.record_farewell()
     return stop.exit_code
 
 
-async def _farewell(leader: Leader) -> None:
+async def _farewell(leader: Leader, log: Log) -> None:
     if not leader.all_told:
         await asyncio.sleep(_FAREWELL_LIMIT)  # for hosts that look for a coordinator, to hear of the end
     try:
         await asyncio.wait_for(leader.lines.all_gone.wait(), _FAREWELL_LIMIT)
     except TimeoutError:
-        _say(f"{len(leader.lines.lines)} hosts did not leave within {_FAREWELL_LIMIT:g} s")
+        log.say(f"{len(leader.lines.lines)} hosts did not leave within {_FAREWELL_LIMIT:g} s")
 
 
 async def _watch_leader(keeper: Keeper, service: Service) -> None:
     while True:
         service.leads = await keeper.leader()
         await asyncio.sleep(_ASK_WHO_LEADS_EVERY)
-
-
-def _say(text: str) -> None:
-    print(f"understudy coordinator: {text}", file=sys.stderr, flush=True)
