@@ -18,6 +18,7 @@ from understudy.cli.log import FORMATS, Log
 from understudy.cli.token_files import read_token
 from understudy.coordinator import runs
 from understudy.coordinator.etcd import EtcdKeeper
+from understudy.coordinator.etcd_client import OPEN, EtcdAccess
 from understudy.coordinator.health import HealthServer, Page
 from understudy.coordinator.keeping import Keeper, MemoryKeeper
 from understudy.coordinator.leading import Leader
@@ -26,7 +27,7 @@ from understudy.coordinator.service import Service
 from understudy.coordinator.status import health, is_ready, status
 from understudy.errors import Deposed, LedgerError, SettingsError
 from understudy.files.background import BackgroundFiles
-from understudy.files.private import make_private_folder
+from understudy.files.private import make_private_folder, read_secret_text
 from understudy.foundation.clock import SystemClock
 from understudy.ledger.run import AUDIT, DECISIONS
 from understudy.ledger.writing import RecordLog
@@ -48,6 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store", default="memory", help="memory, or etcd://host:2379,host:2379 for several coordinators"
     )
+    parser.add_argument("--store-certs", type=Path, help="folder with ca.pem, cert.pem, key.pem: TLS to etcd")
+    parser.add_argument(
+        "--store-name", help="the name for which etcd's certificates are (default: the first of --store)"
+    )
+    parser.add_argument("--store-login", type=Path, help="private file with USER:PASSWORD for etcd")
     parser.add_argument("--job", default="job", help="name of the job; agents must give the same")
     parser.add_argument(
         "--new-run", action="store_true", help="begin a new run, and give up whatever the store holds of the last one"
@@ -84,11 +90,21 @@ def _read_api_request(args: argparse.Namespace, certificates: Certificates | Non
     return http_flags.read_api_request(args, certificates)
 
 
-def make_keeper(store: str, job: str, say: Callable[[str], None]) -> Keeper:
+def _etcd_access(args: argparse.Namespace) -> EtcdAccess:
+    user, colon, password = "", "", ""
+    if args.store_login is not None:
+        user, colon, password = read_secret_text("--store-login", args.store_login).strip().partition(":")
+        if not user or not colon:
+            raise SettingsError(f"--store-login {args.store_login}: give it as USER:PASSWORD")
+    certificates = None if args.store_certs is None else Certificates.read(args.store_certs)
+    return EtcdAccess(certificates, args.store_name or "", user, password)
+
+
+def make_keeper(store: str, job: str, say: Callable[[str], None], access: EtcdAccess = OPEN) -> Keeper:
     if store == "memory":
         return MemoryKeeper()
     if store.startswith("etcd://"):
-        return EtcdKeeper(store, job, say=say)
+        return EtcdKeeper(store, job, say=say, access=access)
     raise SettingsError(f"--store {store}: give memory or etcd://host:2379")
 
 
@@ -102,7 +118,7 @@ async def _run(
         make_private_folder(args.run_dir / "ledger")
     except OSError as error:
         raise SettingsError(f"--run-dir {args.run_dir}: {error.strerror}; give another folder") from error
-    keeper = make_keeper(args.store, args.job, log.say)
+    keeper = make_keeper(args.store, args.job, log.say, _etcd_access(args))
     service = Service(args.job, token, say=log.say)
     files = BackgroundFiles(log.say)
     try:

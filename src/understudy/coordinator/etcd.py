@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from understudy.coordinator.etcd_client import make_client
+from understudy.coordinator.etcd_client import OPEN, EtcdAccess, make_client
 from understudy.errors import Deposed, LedgerError
 from understudy.foundation.clock import Clock, SystemClock
 
@@ -38,9 +38,15 @@ class EtcdKeeper:
     """`address`: etcd://h1:2379,h2:2379. `job`: jobs do not see each other. `say`: told when etcd does not answer."""
 
     def __init__(
-        self, address: str, job: str, *, clock: Clock | None = None, say: Callable[[str], None] = lambda _: None
+        self,
+        address: str,
+        job: str,
+        *,
+        clock: Clock | None = None,
+        say: Callable[[str], None] = lambda _: None,
+        access: EtcdAccess = OPEN,
     ) -> None:
-        self._client = make_client(address)
+        self._client = make_client(address, access)
         self._clock, self._say = clock or SystemClock(), say
         self._leader_key = f"understudy/{job}/leader".encode()
         self._head_key = f"understudy/{job}/facts".encode()
@@ -229,6 +235,9 @@ class EtcdKeeper:
                 if not said:
                     self._say(f"etcd does not answer, asking again: {type(error).__name__} {error}")
                 said = True
+                if "auth token" in str(error):  # etcd was started again, and has forgotten that we logged in
+                    with contextlib.suppress(Exception):
+                        await self._client.close()
             await asyncio.sleep(pause)
             pause = min(0.5, pause * 2)
 

@@ -1,11 +1,17 @@
-"""Makes the client of etcd. It knows one address; gRPC underneath takes a list, and turns to the next by itself."""
+"""Makes the client of etcd. It knows one address; gRPC underneath takes a list, and turns to the next by itself.
 
+The package speaks without TLS; `_make_secure` gives it a channel that does. A login is the package's own.
+"""
+
+import importlib
 import ipaddress
 import socket
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from understudy.errors import SettingsError
+from understudy.wire.certificates import Certificates
 from understudy.wire.transport import grpc_module
 
 _OPTIONS = {
@@ -15,7 +21,20 @@ _OPTIONS = {
 }
 
 
-def make_client(address: str) -> Any:
+@dataclass(frozen=True, slots=True)
+class EtcdAccess:
+    """How etcd lets us in. `certificates`: ours, and the authority of etcd's. `name`: for which those of etcd are."""
+
+    certificates: Certificates | None = None
+    name: str = ""
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+
+OPEN = EtcdAccess()
+
+
+def make_client(address: str, access: EtcdAccess = OPEN) -> Any:
     """`address`: etcd://h1:2379,h2:2379."""
     grpc_module()  # before the client loads it, for its settings
     try:
@@ -26,7 +45,42 @@ def make_client(address: str) -> Any:
     scheme = "ipv6" if ":" in host else "ipv4"
     before = "".join(f"{_literal(name)}:{number}," for name, number in others)
     # The client joins host and port with a colon, so the last port is left to it.
-    return aetcd.Client(host=f"{scheme}:{before}{_literal(host)}", port=port, options=_OPTIONS)
+    target = f"{scheme}:{before}{_literal(host)}"
+    login = {"username": access.user, "password": access.password} if access.user else {}
+    if access.certificates is None:
+        return aetcd.Client(host=target, port=port, options=_OPTIONS, **login)
+    name = access.name or (urlsplit(f"//{urlsplit(address).netloc.split(',')[0]}").hostname or "")
+    options = {**_OPTIONS, "grpc.ssl_target_name_override": name}
+    return _make_secure(aetcd.Client, access.certificates)(host=target, port=port, options=options, **login)
+
+
+def _make_secure(client: Any, certificates: Certificates) -> Any:
+    """A kind of client whose channel is encrypted. Certificates are read again with every new channel."""
+    rpc: Any = importlib.import_module("aetcd.rpc")
+
+    class Secure(client):  # type: ignore[misc]  # the package has no types
+        async def connect(self) -> None:
+            if self._connected.is_set():
+                return
+            grpc = grpc_module()
+            credentials = grpc.ssl_channel_credentials(
+                root_certificates=certificates.authority,
+                private_key=certificates.key,
+                certificate_chain=certificates.certificate,
+            )
+            channel = rpc.secure_channel(f"{self._host}:{self._port}", credentials, options=self._options.items())
+            metadata = None
+            if self._username:
+                asked = rpc.AuthenticateRequest(name=self._username, password=self._password)
+                metadata = (("token", (await rpc.AuthStub(channel).Authenticate(asked)).token),)
+            if self._connected.is_set():  # another task was faster
+                await channel.close()
+                return
+            self.channel, self.metadata = channel, metadata
+            self.kvstub, self.leasestub = rpc.KVStub(channel), rpc.LeaseStub(channel)
+            self._connected.set()
+
+    return Secure
 
 
 def _endpoints(address: str) -> list[tuple[str, int]]:

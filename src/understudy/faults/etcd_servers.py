@@ -34,11 +34,22 @@ class Server:
     client_port: int
     peer_port: int
     host: NamespaceHost | None = None
+    certificates: Path | None = None
     process: "subprocess.Popen[bytes] | None" = None
 
     @property
     def client(self) -> str:
-        return f"http://{self.address}:{self.client_port}"
+        return f"http{'' if self.certificates is None else 's'}://{self.address}:{self.client_port}"
+
+    def ask(self, *question: str) -> "subprocess.CompletedProcess[bytes]":
+        """By etcd's own program."""
+        known: tuple[str, ...] = ("--endpoints", self.client, "--command-timeout", "5s")
+        if self.certificates is not None:
+            files = (("--cacert", "ca.pem"), ("--cert", "cert.pem"), ("--key", "key.pem"))
+            secrets = [part for flag, name in files for part in (flag, str(self.certificates / name))]
+            known = (*known, *secrets, "--insecure-skip-tls-verify")  # the test's certificates are for another name
+        command = self.on_its_host("etcdctl", *known, *question)
+        return subprocess.run(command, capture_output=True, check=False, timeout=10)
 
     @property
     def peer(self) -> str:
@@ -49,8 +60,7 @@ class Server:
 
     def leads(self) -> bool:
         """A server tells its own identity in the header of every answer, and who it takes for the leader."""
-        question = ("--endpoints", self.client, "--command-timeout", "1s", "endpoint", "status", "-w", "json")
-        asked = subprocess.run(self.on_its_host("etcdctl", *question), capture_output=True, check=False, timeout=10)
+        asked = self.ask("--command-timeout", "1s", "endpoint", "status", "-w", "json")
         if asked.returncode != 0:
             return False
         status = json.loads(asked.stdout)[0]["Status"]
@@ -68,9 +78,12 @@ class Servers:
     def address(self) -> str:
         return "etcd://" + ",".join(f"{server.address}:{server.client_port}" for server in self.servers.values())
 
-    def start(self, count: int) -> None:
+    def start(self, count: int, certificates: Path | None = None) -> None:
         ports = iter(free_ports(2 * count))
-        self.servers = {f"e{number}": Server("127.0.0.1", next(ports), next(ports)) for number in range(count)}
+        self.servers = {
+            f"e{number}": Server("127.0.0.1", next(ports), next(ports), certificates=certificates)
+            for number in range(count)
+        }
         for name in self.servers:
             self._start_one(name)
 
@@ -88,6 +101,9 @@ class Servers:
             *("--listen-peer-urls", server.peer, "--initial-advertise-peer-urls", server.peer),
             *("--initial-cluster", cluster, "--initial-cluster-state", "new"),
         ]
+        if (own := server.certificates) is not None:
+            command += ["--cert-file", str(own / "cert.pem"), "--key-file", str(own / "key.pem")]
+            command += ["--client-cert-auth", "--trusted-ca-file", str(own / "ca.pem")]
         with open(self.folder / f"{name}.txt", "ab") as output:
             server.process = subprocess.Popen(
                 server.on_its_host(*command),
@@ -127,11 +143,11 @@ class Servers:
 
 
 @contextlib.contextmanager
-def running(folder: Path, count: int = 1) -> Iterator[Servers]:
-    """On free ports of 127.0.0.1."""
+def running(folder: Path, count: int = 1, certificates: Path | None = None) -> Iterator[Servers]:
+    """On free ports of 127.0.0.1. `certificates`: of the servers, who then want some of their clients."""
     servers = Servers(folder)
     try:
-        servers.start(count)
+        servers.start(count, certificates)
         servers.wait_until_ready()
         yield servers
     finally:

@@ -1,0 +1,98 @@
+"""etcd with TLS and a login: the keeper gets in with both, nobody without."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from tests.coordinator.lines import TOKEN
+
+from understudy.coordinator.etcd import EtcdKeeper
+from understudy.coordinator.etcd_client import EtcdAccess
+from understudy.faults import etcd_servers
+from understudy.faults.coordinators import running
+from understudy.faults.etcd_servers import Servers
+from understudy.files.private import write_private
+from understudy.wire.certificates import NAME, Certificates
+from understudy.wire.issuing import make_set
+
+pytestmark = [
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(etcd_servers.why_not() is not None, reason=str(etcd_servers.why_not())),
+]
+LOGIN = ("--user", "root:secret")
+
+
+def lock(servers: Servers) -> None:
+    """Only who has logged in may read or write, and only what is ours."""
+    (server,) = servers.servers.values()
+    for question in (
+        ("user", "add", "root:secret"),
+        ("user", "grant-role", "root", "root"),
+        ("role", "add", "jobs"),
+        ("role", "grant-permission", "jobs", "readwrite", "understudy/", "--prefix=true"),
+        ("user", "add", "coordinator:password of it"),
+        ("user", "grant-role", "coordinator", "jobs"),
+        ("auth", "enable"),
+    ):
+        asked = server.ask(*question)
+        assert asked.returncode == 0, asked.stderr
+
+
+async def leads(keeper: EtcdKeeper, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await keeper.lead("one:1")
+            await keeper.record(b"facts")
+            return await keeper.read() == b"facts"
+    except TimeoutError:
+        return False
+    finally:
+        await keeper.close()
+
+
+def test_with_certificates_and_a_login_and_not_without(tmp_path: Path) -> None:
+    make_set(tmp_path / "ours", ["etcd", "boss"])
+    make_set(tmp_path / "others", ["boss"])
+    ours, others = (Certificates.read(tmp_path / whose / "boss") for whose in ("ours", "others"))
+    known = {"user": "coordinator", "password": "password of it"}
+    with etcd_servers.running(tmp_path, certificates=tmp_path / "ours" / "etcd") as servers:
+        lock(servers)
+
+        async def story() -> None:
+            def keeper(access: EtcdAccess) -> EtcdKeeper:
+                return EtcdKeeper(servers.address, "job", access=access)
+
+            assert await leads(keeper(EtcdAccess(ours, NAME, **known)), 20.0)
+            for access in (
+                EtcdAccess(),
+                EtcdAccess(others, NAME, **known),
+                EtcdAccess(ours, "another.name", **known),
+                EtcdAccess(ours, NAME),
+                EtcdAccess(ours, NAME, "coordinator", "wrong"),
+            ):
+                assert not await leads(keeper(access), 2.0), access
+
+        asyncio.run(story())
+
+
+def test_a_coordinator_with_flags_goes_on_when_etcd_has_forgotten_its_login(tmp_path: Path) -> None:
+    make_set(tmp_path / "set", ["etcd", "boss"])
+    write_private(tmp_path / "login", b"coordinator:password of it\n")
+    flags = ("--store-certs", str(tmp_path / "set" / "boss"), "--store-name", NAME)
+    with contextlib.ExitStack() as stack:
+        servers = stack.enter_context(etcd_servers.running(tmp_path, certificates=tmp_path / "set" / "etcd"))
+        lock(servers)
+        login = ("--store-login", str(tmp_path / "login"))
+        store = ("--store", servers.address)
+        coordinator = stack.enter_context(running(tmp_path, "c", TOKEN, *store, *flags, *login))
+        coordinator.find(r"(leading), term")
+        deadline = time.monotonic() + 20.0
+        while not coordinator.status()["leading"] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        servers.signal("e0", signal.SIGKILL)
+        coordinator.find(r"(not leading any more)")
+        servers._start_one("e0")
+        coordinator.find(r"(?s)not leading any more.*(leading), term", 40.0)
