@@ -27,8 +27,9 @@ def of(kind: type[Kind], commands: tuple[Command, ...]) -> list[Kind]:
     return [command for command in commands if isinstance(command, kind)]
 
 
-def cluster(**limits: float) -> JobMachine:
-    """Hosts a and b with two ranks each (m-0 to m-3), a spare host with two warm spares (m-4, m-5)."""
+def cluster(twins: tuple[str, ...] = ("all",) * 4, **limits: float) -> JobMachine:
+    """Hosts a and b with two ranks each (m-0 to m-3), a spare host with two warm spares (m-4, m-5). `twins`: ranks with
+    the same word hold the same."""
     policy = replace(Policy(world_size=4, hosts=2), **limits)  # type: ignore[arg-type]
     machine = JobMachine(policy)
     machine.handle(ev.HostJoined(at=0.0, host=SPARE, ranks=0, spares=2))
@@ -38,9 +39,10 @@ def cluster(**limits: float) -> JobMachine:
         machine.handle(ev.MemberConnected(at=1.0, member=m(number)))
     for number in (4, 5):
         machine.handle(ev.MemberParked(at=1.5, member=m(number)))
-    for number in range(4):
+    for number, key in enumerate(twins):
+        held = (1 + twins.index(key),)
         machine.handle(
-            ev.MemberEstablished(at=2.0, member=m(number), generation=Generation(1), twin_key="all", holdings=(1,))
+            ev.MemberEstablished(at=2.0, member=m(number), generation=Generation(1), twin_key=key, holdings=held)
         )
     assert machine.stage is Stage.TRAINING
     return machine

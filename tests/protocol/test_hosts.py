@@ -1,5 +1,6 @@
 """Hosts come and go: events in, commands out."""
 
+import pytest
 from tests.protocol.cluster_play import KILLED, SPARE, A, B, cluster, m, of, report, silence, speak
 
 from understudy.foundation.ids import Generation, HostId, MemberId
@@ -242,6 +243,26 @@ def test_nobody_on_a_silent_host_is_said_to_hang() -> None:
     machine.handle(ev.HostSilent(at=11.0, host=B, why="the connection ended"))
     report(machine, 2, 1)
     assert of(KillMember, machine.handle(ev.Tick(at=30.0))) == []
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_stopped_rank_is_not_ended_while_the_host_of_its_only_twin_is_silent(silent: bool) -> None:
+    """That host may be lost, and then the stopped rank is the last that holds the state."""
+    machine = cluster(twins=("x", "y", "x", "y"), host_patience=60.0)
+    if silent:
+        machine.handle(ev.HostSilent(at=10.0, host=B, why="the connection ended"))
+    ended: list[KillMember] = []
+    for at in (11.0, 12.0, 13.0, 14.0):
+        sightings = (
+            Sighting(member=m(0), condition=Condition.STOPPED, seconds=at - 10.0),
+            Sighting(member=m(1), condition=Condition.WAITING, seconds=at - 10.0),
+        )
+        ended += of(KillMember, machine.handle(ev.ActivityObserved(at=at, host=A, sightings=sightings)))
+        if not silent:
+            waits = tuple(Sighting(member=m(n), condition=Condition.WAITING, seconds=at - 10.0) for n in (2, 3))
+            ended += of(KillMember, machine.handle(ev.ActivityObserved(at=at, host=B, sightings=waits)))
+        ended += of(KillMember, machine.handle(ev.Tick(at=at + 0.5)))
+    assert [kill.member for kill in ended] == ([] if silent else [m(0)])
 
 
 def test_the_loss_of_a_host_whose_spares_were_the_last_hope_stops_the_job() -> None:

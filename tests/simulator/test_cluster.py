@@ -116,7 +116,7 @@ def test_many_seeds_hold() -> None:
     assert all(total.fired[kind.value] for kind in MishapKind)
 
 
-@pytest.mark.parametrize("seed", [6, 45, 884, 939, 4362, 5720, 5926, 5957, 15792])
+@pytest.mark.parametrize("seed", [6, 45, 884, 939, 4362, 5720, 5926, 5957, 15792, 16593])
 def test_seeds_that_once_broke_something(seed: int) -> None:
     assert play_on_cluster(seed).kind
 

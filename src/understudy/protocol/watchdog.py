@@ -415,13 +415,15 @@ def _why_needed(
 
 
 def _ranks_with_state(machine: "JobMachine", at: float) -> list[Rank]:
-    """Whose state can be built upon: not on that of somebody who is stopped, held or deaf right now."""
+    """Whose state can be built upon: not on that of somebody who is stopped, held or deaf right now, or whose host is
+    silent, for it may have died with that."""
     sightings = machine.watchdog.sightings
     ranks = ((member, member.rank) for member in machine.recovery.present() if member.rank is not None)
     return [
         rank
         for member, rank in ranks
-        if _has_state(machine, member, rank)
+        if member.host not in machine.hosts.silent
+        and _has_state(machine, member, rank)
         and not ((seen := sightings.of(member.id, at)) is not None and seen.condition in UNABLE_TO_GIVE)
     ]
 

@@ -94,7 +94,7 @@ def found_by_explorer(fenced: bool) -> Violation | None:
 # -- one for each mending ---------------------------------------------------------------------------------------------
 
 _is_gone, _on_lost, _resume, _init = liveness.is_gone, losses.on_lost, SimulatedMember._resume, Simulation.__init__
-_is_stuck, _room = liveness._is_stuck, SparePool._room
+_is_stuck, _room, _ranks_with_state = liveness._is_stuck, SparePool._room, watchdog._ranks_with_state
 
 
 def _silence_is_enough(policy: Any, sighting: Any) -> bool:
@@ -144,6 +144,14 @@ def _always(_self: Any, _since: float) -> bool:
 
 def _nothing(*_: Any, **__: Any) -> None:
     return None
+
+
+def _silent_hosts_hold_state(machine: Any, at: float) -> list[Rank]:
+    silent, machine.hosts.silent = machine.hosts.silent, {}
+    try:
+        return _ranks_with_state(machine, at)
+    finally:
+        machine.hosts.silent = silent
 
 
 def _no_commands(*_: Any) -> list[Command]:
@@ -230,6 +238,15 @@ PLANTED = (
         play_on_cluster,
         10,
         first=5715,
+    ),
+    Planted(
+        "the state of a rank on a silent host is built upon",
+        watchdog,
+        "_ranks_with_state",
+        _silent_hosts_hold_state,
+        play_on_cluster,
+        10,
+        first=16590,
     ),
     Planted(
         "a world that is never complete is waited for without an end",
