@@ -104,7 +104,7 @@ class Member:
         self.holds: StepNumber | None = None if joiner else StepNumber(0)
         self.established = joiner
         self.began_at = 0  # the first step of this world: a durable checkpoint may have been resumed
-        self.in_steps = False
+        self.in_steps, self._at_bridge = False, False
         self.failed = False  # the script has raised: this process is on its way out
         self.fenced: bool | None = None
         self._shown: Shown | None = None  # to all ranks, once the world is established
@@ -153,8 +153,9 @@ class Member:
 
     @property
     def interrupted(self) -> bool:
-        """Is waiting for others pointless? In setup it never is: a founder that must begin again is killed."""
-        return self.in_steps and self.abandoned
+        """Is waiting for others pointless? In setup it never is: a founder that must begin again is killed. Whoever
+        takes over a rank that moves waits for its leaver before its own first step, and that one may die."""
+        return (self.in_steps or self._at_bridge) and self.abandoned
 
     def lost_contact(self) -> bool:
         """Is an exception in the body explained by a fault elsewhere?"""
@@ -363,11 +364,13 @@ class Member:
 
     def _meet_at_bridge(self) -> None:
         """Whoever leaves and whoever takes over. If it fails the plan of this generation cannot be carried out."""
-        self._bridge = None
+        self._bridge, self._at_bridge = None, True
         try:
             self._bridge = Mail(self.world.bridge(self.generation, leaver=self.control.leaving))
         except (RuntimeError, OSError, UnderstudyError, StepAbandoned) as error:
             self._bridge_trouble = f"{type(error).__name__}: {error}"
+        finally:
+            self._at_bridge = False
 
     def _across_bridge(self) -> Mail:
         if self._bridge is None:
