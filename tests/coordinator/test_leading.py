@@ -49,8 +49,11 @@ def test_other_settings_are_refused_for_good() -> None:
     async def scene(cluster: Cluster) -> None:
         leader = await cluster.lead()
         await cluster.attend(cluster.a)
-        with pytest.raises(WireError, match="other settings") as refused:
-            leader.welcome(cluster.b.greeting(Policy(world_size=4, hosts=2)))
+        changed = Policy(world_size=2, hosts=2, host_patience=3.0)
+        with pytest.raises(
+            WireError, match=r"other settings than the job: host-patience 3.0 \(the job: 0.8\);"
+        ) as refused:
+            leader.welcome(cluster.b.greeting(changed))
         assert refused.value.kind == "settings"
         with pytest.raises(WireError, match="cannot be read") as refused:
             leader.welcome(msgspec.structs.replace(cluster.b.greeting(), settings={"world_size": "many"}))

@@ -166,13 +166,9 @@ class Leader:
         found = self._identity.check(attend, over=self.outcome is not None)
         if found is not None:
             self._take_over(found)
-        coordinator = self.coordinator or self._begin_run(policy)
-        if coordinator.machine.policy != policy:
-            raise WireError(
-                f"host {attend.host} was started with other settings than the job: give it the same flags",
-                kind="settings",
-            )
         origin.check_greeting(attend, policy)
+        coordinator = self.coordinator or self._begin_run(policy)
+        origin.check_settings(attend.host, policy, coordinator.machine.policy)
         line = self.lines.open(HostId(attend.host), attend.agent, peer)
         line.put(wire.Welcome.now(self.term, attend.host, policy.world_size, self.run))
         if self.outcome is not None:

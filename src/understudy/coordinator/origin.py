@@ -6,6 +6,7 @@ what an honest host may say out of date is dropped instead (`owns` is False).
 
 import hmac
 from collections.abc import Collection, Mapping
+from dataclasses import fields
 
 from understudy.coordinator.hosts import HostLines
 from understudy.errors import WireError
@@ -30,6 +31,17 @@ def check_greeting(attend: wire.Attend, policy: Policy) -> None:
     if attend.place is not None and attend.place >= policy.hosts:
         raise WireError(
             f"host {attend.host} wants place {attend.place} of {policy.hosts} (--node-rank)", kind="settings"
+        )
+
+
+def check_settings(host: str, its: Policy, jobs: Policy) -> None:
+    """All hosts of a job must have been started with the same flags."""
+    names = [setting.name for setting in fields(Policy) if getattr(its, setting.name) != getattr(jobs, setting.name)]
+    if names:
+        told = [f"{name.replace('_', '-')} {getattr(its, name)} (the job: {getattr(jobs, name)})" for name in names]
+        raise WireError(
+            f"host {host} was started with other settings than the job: {', '.join(told)}; give it the same flags",
+            kind="settings",
         )
 
 
