@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from understudy import __version__
 from understudy.errors import WireError
 from understudy.protocol import events as ev
 from understudy.wire import cluster as wire
@@ -16,7 +15,7 @@ def test_whoever_is_too_far_away_is_told_who_must_be_upgraded(protocol: int) -> 
         versions.check("host a", protocol, "9.9")
     assert refused.value.kind == "version"
     older = "it" if protocol < versions.PROTOCOL else "this side"
-    assert f"version {__version__}" in str(refused.value) and f"upgrade {older} first" in str(refused.value)
+    assert f"version {versions.VERSION}" in str(refused.value) and f"upgrade {older} first" in str(refused.value)
 
 
 @pytest.mark.parametrize("protocol", [versions.PROTOCOL, versions.PROTOCOL + 1])

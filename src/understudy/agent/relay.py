@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-import understudy
 from understudy.errors import WireError
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import HostId, MemberId
@@ -250,7 +249,7 @@ class Relay:
             run=self.run,
             agent=self._agent,
             protocol=versions.PROTOCOL,
-            version=understudy.__version__,
+            version=versions.VERSION,
         )
 
     def _on_refusal(self, refusal: wire.Refuse) -> str:

@@ -10,7 +10,6 @@ from typing import Annotated, Any, get_args
 
 import msgspec
 
-import understudy
 from understudy.errors import WireError
 from understudy.foundation.ids import Rank
 from understudy.protocol import events as ev
@@ -20,7 +19,7 @@ from understudy.protocol.liveness import Sighting
 from understudy.protocol.requests import DrainHost
 from understudy.wire.inventory import HostInventory
 from understudy.wire.messages import FromAgent
-from understudy.wire.versions import PROTOCOL
+from understudy.wire.versions import PROTOCOL, VERSION
 
 _LONGEST_WHERE = 300  # letters
 _FASTEST, _SLOWEST = 1e-6, 86_400.0  # seconds for a step; deadlines follow from it
@@ -137,9 +136,7 @@ class Welcome(_Message, frozen=True, kw_only=True):
     @staticmethod
     def now(term: int, host: str, world_size: int, run: str) -> "Welcome":
         """By this version."""
-        return Welcome(
-            term=term, host=host, world_size=world_size, run=run, protocol=PROTOCOL, version=understudy.__version__
-        )
+        return Welcome(term=term, host=host, world_size=world_size, run=run, protocol=PROTOCOL, version=VERSION)
 
 
 class Refuse(_Message, frozen=True, kw_only=True):

@@ -4,10 +4,21 @@
 message, is ignored by who does not know it. So coordinators and hosts can be upgraded one by one, in any order.
 """
 
-from understudy import __version__
+import importlib.metadata
+
 from understudy.errors import WireError
 
 PROTOCOL = 1
+
+
+def _own_version() -> str:
+    try:
+        return importlib.metadata.version("understudy")
+    except importlib.metadata.PackageNotFoundError:  # it runs from a folder of sources
+        return "unknown"
+
+
+VERSION = _own_version()
 
 
 def check(who: str, protocol: int, version: str) -> None:
@@ -15,7 +26,7 @@ def check(who: str, protocol: int, version: str) -> None:
     if protocol == 0 or abs(protocol - PROTOCOL) > 1:
         older = "it" if protocol < PROTOCOL else "this side"
         raise WireError(
-            f"{who} is version {version or 'unknown'} (protocol {protocol}), this side is version {__version__} "
+            f"{who} is version {version or 'unknown'} (protocol {protocol}), this side is version {VERSION} "
             f"(protocol {PROTOCOL}): only neighbouring protocols work together; upgrade {older} first",
             kind="version",
         )
