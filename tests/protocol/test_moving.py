@@ -21,6 +21,7 @@ from understudy.protocol.commands import (
     StartMember,
 )
 from understudy.protocol.job import JobMachine
+from understudy.protocol.liveness import Condition, Sighting
 from understudy.protocol.positions import Position
 from understudy.protocol.requests import AbortGeneration, DrainHost, KeepSpares, MoveRanks, ReplaceRank, Request
 from understudy.protocol.stages import Stage
@@ -96,6 +97,30 @@ def test_a_leaver_that_dies_at_the_boundary_is_an_ordinary_loss(verdict_is_out: 
         assert machine.stage is Stage.FORMING
     (abandon,) = of(AbandonGeneration, machine.handle(lost(1)))
     assert (abandon.generation, abandon.boundary, abandon.members) == (3, None, (m(0), m(2)))
+    machine.handle(reported(0, 3, holding(12)))
+    (plan,) = of(ResumeAt, machine.handle(reported(2, 3, holding(None))))
+    assert plan.donors == ((Rank(1), (Rank(0),)),) and plan.leavers == ()
+
+
+def test_a_leaver_that_hangs_while_it_hands_its_rank_over_is_ended() -> None:
+    """No spare is needed for that: its successor is there, and takes the state from another one."""
+    machine = training()
+    machine.handle(move(1))
+    at_boundary(machine)
+    for number, position in ((0, holding(12)), (1, holding(12)), (2, holding(None))):
+        machine.handle(reported(number, 2, position))
+    assert machine.stage is Stage.FORMING and not machine.roster.parked
+    ended: list[KillMember] = []
+    for at in (12.0, 13.0, 14.0, 15.0):
+        sightings = (
+            Sighting(member=m(0), condition=Condition.WAITING, seconds=at - 10.0, recovering=True),
+            Sighting(member=m(1), condition=Condition.STOPPED, seconds=at - 10.0),
+            Sighting(member=m(2), condition=Condition.WAITING, seconds=at - 10.0, recovering=True),
+        )
+        ended += of(KillMember, machine.handle(ev.ActivityObserved(at=at, sightings=sightings)))
+        ended += of(KillMember, machine.handle(ev.Tick(at=at + 0.5)))
+    assert {kill.member for kill in ended} == {m(1)}
+    machine.handle(lost(1, at=16.0))
     machine.handle(reported(0, 3, holding(12)))
     (plan,) = of(ResumeAt, machine.handle(reported(2, 3, holding(None))))
     assert plan.donors == ((Rank(1), (Rank(0),)),) and plan.leavers == ()

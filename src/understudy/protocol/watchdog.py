@@ -310,6 +310,8 @@ def _needed_now(machine: "JobMachine") -> list[Member]:
     if recovery.plan is not None and recovery.stage is Stage.FORMING:
         givers = {rank for _, ranks in recovery.plan.donors for rank in ranks}
         ids |= {machine.roster.holders[rank] for rank in givers if rank in machine.roster.holders}
+        leavers, holders = machine.roster.leavers, machine.roster.holders
+        ids |= {leaver for rank, leaver in leavers.items() if holders.get(rank) in recovery.awaited}
     return [members[id_] for id_ in sorted(ids) if id_ in members]
 
 
@@ -399,7 +401,8 @@ def _why_needed(
         found = choose_donors(ranks, others, recovery.twin_keys, recovery.holdings)
         if isinstance(found, NoDonor):
             return f"nobody else holds the state of rank {found.rank}"
-    wanted = len(ranks) + len(recovery.vacancies())
+    left_to = {watched.rank for watched in members if watched.member in machine.roster.leavers.values()}
+    wanted = len([rank for rank in ranks if rank not in left_to]) + len(recovery.vacancies())
     no_more = pool.is_empty_for_good(at)  # then whoever is ended makes room for a new process
     freed = [machine.roster.members[watched.member].host for watched in members] if no_more else []
     no_spare = pool.cannot_fill(wanted, at, freed)

@@ -20,7 +20,7 @@ from understudy.protocol.liveness import Condition
 from understudy.protocol.pool import SparePool
 from understudy.protocol.positions import Position
 from understudy.simulator import ordinary_scenarios as ordinary
-from understudy.simulator.active_scenarios import play_with_flips
+from understudy.simulator.active_scenarios import play_with_flips, play_with_moves
 from understudy.simulator.cluster_scenarios import play_on_cluster
 from understudy.simulator.explorer import explore
 from understudy.simulator.invariants import Violation
@@ -95,6 +95,7 @@ def found_by_explorer(fenced: bool) -> Violation | None:
 
 _is_gone, _on_lost, _resume, _init = liveness.is_gone, losses.on_lost, SimulatedMember._resume, Simulation.__init__
 _is_stuck, _room, _ranks_with_state = liveness._is_stuck, SparePool._room, watchdog._ranks_with_state
+_needed_now = watchdog._needed_now
 
 
 def _silence_is_enough(policy: Any, sighting: Any) -> bool:
@@ -152,6 +153,11 @@ def _silent_hosts_hold_state(machine: Any, at: float) -> list[Rank]:
         return _ranks_with_state(machine, at)
     finally:
         machine.hosts.silent = silent
+
+
+def _without_leavers(machine: Any) -> list[Any]:
+    leavers = machine.roster.leavers.values()
+    return [member for member in _needed_now(machine) if member.id not in leavers]
 
 
 def _no_commands(*_: Any) -> list[Command]:
@@ -238,6 +244,15 @@ PLANTED = (
         play_on_cluster,
         10,
         first=5715,
+    ),
+    Planted(
+        "nobody looks at a rank that hands itself over",
+        watchdog,
+        "_needed_now",
+        _without_leavers,
+        play_with_moves,
+        10,
+        first=12335,
     ),
     Planted(
         "the state of a rank on a silent host is built upon",
