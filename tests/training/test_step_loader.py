@@ -355,7 +355,7 @@ def test_a_worker_that_dies_is_an_error_that_names_it(load: Any) -> None:
         for step in range(1, 100):
             with contextlib.suppress(
                 ConnectionError, EOFError
-            ):  # it died in the middle of a batch; torch's word follows
+            ):  # of a batch that was torn off with it
                 data.batch(step, 1, 2)
             time.sleep(0.05)
 
