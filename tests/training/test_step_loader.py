@@ -353,9 +353,7 @@ def test_a_worker_that_dies_is_an_error_that_names_it(load: Any) -> None:
     def kill_and_go_on() -> None:
         multiprocessing.active_children()[0].kill()  # torch raises once for each, at any later moment
         for step in range(1, 100):
-            with contextlib.suppress(
-                ConnectionError, EOFError
-            ):  # of a batch that was torn off with it
+            with contextlib.suppress(ConnectionError, EOFError):  # of a batch that was torn off with it
                 data.batch(step, 1, 2)
             time.sleep(0.05)
 

@@ -242,8 +242,8 @@ PLANTED = (
         "CauseKind",
         _EveryCauseCounts,
         play_on_cluster,
-        10,
-        first=5715,
+        1,
+        first=5720,
     ),
     Planted(
         "nobody looks at a rank that hands itself over",
@@ -251,8 +251,8 @@ PLANTED = (
         "_needed_now",
         _without_leavers,
         play_with_moves,
-        10,
-        first=12335,
+        1,
+        first=12338,
     ),
     Planted(
         "the state of a rank on a silent host is built upon",
@@ -260,8 +260,8 @@ PLANTED = (
         "_ranks_with_state",
         _silent_hosts_hold_state,
         play_on_cluster,
-        10,
-        first=16590,
+        1,
+        first=16593,
     ),
     Planted(
         "a world that is never complete is waited for without an end",
@@ -269,8 +269,8 @@ PLANTED = (
         "_judge_gathering",
         _no_commands,
         play_on_cluster,
-        10,
-        first=4360,
+        1,
+        first=4362,
     ),
     Planted("a world that stands still goes on for ever", job, "no_progress", _nothing, ordinary.play_livelock, 40),
 )
