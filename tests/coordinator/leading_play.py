@@ -1,6 +1,7 @@
 """A leader without a network: a test is the agents of its hosts."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -71,6 +72,10 @@ class Host:
                 self.term, self.run = order.term, order.run
         self.orders += new
         return new
+
+    def copies(self) -> list[wire.Bequeathed]:
+        """What it was given to keep for other hosts."""
+        return [order.kept for order in self.orders if isinstance(order, wire.Keep)]
 
     def told(self, kind: type[msg.FromAgent]) -> list[tuple[str, msg.FromAgent]]:
         tells = [order for order in self.orders if isinstance(order, wire.Tell)]
@@ -161,3 +166,19 @@ class Cluster:
             twin_key="k",
         )
         await self.say(host, event)
+
+
+def play(scene: Callable[[Cluster], Awaitable[None]]) -> None:
+    async def act() -> None:
+        await scene(Cluster())
+
+    asyncio.run(act())
+
+
+async def change_leaders(cluster: Cluster, past: Past = NOTHING_PAST) -> Leader:
+    """The old one dies without a word; the new one reads what was kept."""
+    assert isinstance(cluster.keeper, MemoryKeeper)
+    shelf = cluster.keeper._shelf
+    cluster.keeper.depose()
+    cluster.keeper = MemoryKeeper(shelf)
+    return await cluster.lead("boss:2", past)

@@ -1,13 +1,11 @@
 """One leadership: hosts come, go and come back; another coordinator goes on with what was kept."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
-from tests.coordinator.leading_play import KILLED, POLICY, Cluster, Host
+from tests.coordinator.leading_play import KILLED, POLICY, Cluster, Host, change_leaders, play
 
-from understudy.coordinator.keeping import MemoryKeeper, Shelf
 from understudy.coordinator.leading import Leader
 from understudy.errors import WireError
 from understudy.foundation.ids import Generation, HostId, MemberId
@@ -17,13 +15,6 @@ from understudy.protocol.policy import Policy
 from understudy.protocol.stages import Stage
 from understudy.wire import cluster as wire
 from understudy.wire import messages as msg
-
-
-def play(scene: Callable[[Cluster], Awaitable[None]]) -> None:
-    async def act() -> None:
-        await scene(Cluster())
-
-    asyncio.run(act())
 
 
 def stage_of(leader: Leader) -> Stage:
@@ -172,15 +163,6 @@ def test_the_end_is_told_to_all_hosts_and_to_those_that_come_later() -> None:
 # -- another leader ----------------------------------------------------------------------------------------------------
 
 
-async def change_leaders(cluster: Cluster) -> Leader:
-    """The old one dies without a word; the new one reads what was kept."""
-    shelf = cluster.keeper._shelf  # type: ignore[attr-defined]  # the memory keeper's own
-    assert isinstance(cluster.keeper, MemoryKeeper) and isinstance(shelf, Shelf)
-    cluster.keeper.depose()
-    cluster.keeper = MemoryKeeper(shelf)
-    return await cluster.lead("boss:2")
-
-
 def test_a_new_leader_disturbs_nobody_who_trains() -> None:
     async def scene(cluster: Cluster) -> None:
         await cluster.lead()
@@ -223,7 +205,7 @@ def test_what_a_rank_left_is_kept_on_another_host_too() -> None:
         assert cluster.b.line is not None
         cluster.leader.heard(cluster.b.line, cluster.bequest("m-1"))
         await cluster.settle()
-        kept = {host.name: [o.kept for o in host.orders if isinstance(o, wire.Keep)] for host in cluster.hosts}
+        kept = {host.name: host.copies() for host in cluster.hosts}
         (copy,) = kept.pop("spare")
         assert kept == {"a": [], "b": []} and copy.seal
         assert msgspec.structs.replace(copy, seal=b"") == cluster.bequest("m-1")

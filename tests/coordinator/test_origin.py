@@ -1,12 +1,8 @@
 """An insider: a host with a valid token and certificate says things about others. None of it has an effect."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-
 import msgspec
 import pytest
-from tests.coordinator.leading_play import Cluster, Host
-from tests.coordinator.test_runs import next_coordinator
+from tests.coordinator.leading_play import Cluster, Host, change_leaders, play
 
 from understudy.errors import WireError
 from understudy.foundation.ids import Generation, MemberId, Rank
@@ -15,13 +11,6 @@ from understudy.protocol.causes import Cause, CauseKind
 from understudy.wire import cluster as wire
 
 GARBAGE = wire.Bequeathed(member="m-1", content=b"garbage", rank=1, world=1, again=True)
-
-
-def play(scene: Callable[[Cluster], Awaitable[None]]) -> None:
-    async def act() -> None:
-        await scene(Cluster())
-
-    asyncio.run(act())
 
 
 def left_by(cluster: Cluster, rank: int) -> bytes:
@@ -74,8 +63,8 @@ def test_a_copy_comes_back_from_who_kept_it_and_only_unchanged() -> None:
         assert cluster.b.line is not None
         cluster.leader.heard(cluster.b.line, cluster.bequest("m-1"))
         await cluster.settle()
-        (copy,) = [order.kept for order in cluster.spare.orders if isinstance(order, wire.Keep)]
-        leader = await next_coordinator(cluster, fresh=False)
+        (copy,) = cluster.spare.copies()
+        leader = await change_leaders(cluster)
         await cluster.attend(cluster.a, cluster.spare)
         assert cluster.spare.line is not None
         changed = msgspec.structs.replace(copy, again=True, content=b"garbage")

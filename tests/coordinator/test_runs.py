@@ -1,25 +1,14 @@
 """A job's name is used again and again: no run is taken for another one, and none goes on without its hosts."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-
 import pytest
-from tests.coordinator.leading_play import POLICY, Cluster, Host
+from tests.coordinator.leading_play import POLICY, Cluster, Host, change_leaders, play
 
 from understudy.coordinator import runs
-from understudy.coordinator.keeping import MemoryKeeper, Shelf
 from understudy.coordinator.leading import Leader
 from understudy.coordinator.runs import NOTHING_PAST, Past, RunOver
 from understudy.errors import SettingsError, WireError
 from understudy.protocol.commands import Outcome
 from understudy.protocol.stages import Stage
-
-
-def play(scene: Callable[[Cluster], Awaitable[None]]) -> None:
-    async def act() -> None:
-        await scene(Cluster())
-
-    asyncio.run(act())
 
 
 async def succeed(cluster: Cluster, *, all_told: bool = True) -> str:
@@ -36,12 +25,8 @@ async def succeed(cluster: Cluster, *, all_told: bool = True) -> str:
 
 async def next_coordinator(cluster: Cluster, *, fresh: bool, new_run: bool = False) -> Leader:
     """Another process leads. `fresh`: it was started after the last one's end, and looks what is there."""
-    shelf = cluster.keeper._shelf  # type: ignore[attr-defined]  # the memory keeper's own
-    assert isinstance(cluster.keeper, MemoryKeeper) and isinstance(shelf, Shelf)
-    cluster.keeper.depose()
-    cluster.keeper = MemoryKeeper(shelf)
     past = await runs.look_back(cluster.keeper, "job", new_run=new_run) if fresh else NOTHING_PAST
-    return await cluster.lead("boss:2", past)
+    return await change_leaders(cluster, past)
 
 
 def new_hosts(cluster: Cluster) -> None:

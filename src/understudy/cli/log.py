@@ -1,7 +1,7 @@
 """What a long-lived process says: a line with its time for people, or one JSON document per line for machines.
 
 `code` says what kind of line it is, in words that stay the same when the text is put better: the kind of a decision, or
-one of `CODES`. Documented in docs/hosts.md.
+note, listening, leading, deposed, recovered, end. Documented in docs/hosts.md.
 """
 
 import json
@@ -14,7 +14,6 @@ from typing import TextIO
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 
 FORMATS = ("text", "json")
-CODES = ("note", "listening", "leading", "deposed", "run", "recovered", "end")
 _WARNINGS = frozenset(
     {"deposed", "alarm", "corrupt", "degrade", "kill", "no refill", "restart", "step down", "swap", "wait", "warn"}
 )

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from understudy.errors import SettingsError
 from understudy.wire.certificates import Certificates
-from understudy.wire.transport import grpc_module
+from understudy.wire.transport import client_credentials, grpc_module
 
 _OPTIONS = {
     "grpc.lb_policy_name": "round_robin",
@@ -55,19 +55,14 @@ def make_client(address: str, access: EtcdAccess = OPEN) -> Any:
 
 
 def _make_secure(client: Any, certificates: Certificates) -> Any:
-    """A kind of client whose channel is encrypted. Certificates are read again with every new channel."""
+    """A kind of client whose channel is encrypted."""
     rpc: Any = importlib.import_module("aetcd.rpc")
 
     class Secure(client):  # type: ignore[misc]  # the package has no types
         async def connect(self) -> None:
             if self._connected.is_set():
                 return
-            grpc = grpc_module()
-            credentials = grpc.ssl_channel_credentials(
-                root_certificates=certificates.authority,
-                private_key=certificates.key,
-                certificate_chain=certificates.certificate,
-            )
+            credentials = client_credentials(certificates)
             channel = rpc.secure_channel(f"{self._host}:{self._port}", credentials, options=self._options.items())
             metadata = None
             if self._username:

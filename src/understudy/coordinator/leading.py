@@ -260,9 +260,6 @@ class Leader:
                 return
             event = replace(event, pace=self._paces.learnt(line.host, event.pace))
         member: MemberId | None = getattr(event, "member", None)
-        if isinstance(event, ev.ContactLost) and not origin.holds_a_rank(machine, event.member):
-            self.lines.dropped["contact of no rank"] += 1
-            return
         if told.ago is not None and (member is None or member in machine.roster.members):
             coordinator.lost_since(member, self._clock.now() - told.ago)
         self._tell(event)

@@ -74,12 +74,6 @@ def check_home(lines: HostLines, host: HostId, member: MemberId) -> None:
         raise WireError(f"host {host} speaks for {member}, which lives elsewhere", kind="not its own")
 
 
-def holds_a_rank(machine: JobMachine, member: MemberId) -> bool:
-    """A spare has no connections to others that could break, and the world is not formed again for it."""
-    known = machine.roster.members.get(member)
-    return known is not None and known.rank is not None
-
-
 def owns(
     lines: HostLines, machine: JobMachine, former: Mapping[MemberId, Rank], host: HostId, left: wire.Bequeathed
 ) -> bool:

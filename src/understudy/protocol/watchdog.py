@@ -135,7 +135,9 @@ def on_sightings(machine: "JobMachine", event: ev.ActivityObserved) -> list[Comm
 
 
 def on_contact_lost(machine: "JobMachine", event: ev.ContactLost, member: Member) -> list[Command]:
-    """Its connections broke and no loss is known. Mostly the loss is on its way."""
+    """Its connections broke and no loss is known. Mostly the loss is on its way. A spare has none that could break."""
+    if member.rank is None:
+        return []
     trains = machine.stage in (Stage.TRAINING, Stage.FOUNDING) and not machine.released
     if event.generation == machine.generation and trains and machine.watchdog.contact_lost is None:
         machine.watchdog.contact_lost = event.at, f"rank {member.rank} ({member.id}) lost contact: {event.why}"

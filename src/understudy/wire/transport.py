@@ -102,14 +102,18 @@ def open_channel(address: str, certificates: Certificates | None) -> Any:
     grpc = grpc_module()
     if certificates is None:
         return grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
+    options = (*CLIENT_OPTIONS, ("grpc.ssl_target_name_override", NAME))
+    return grpc.aio.secure_channel(address, client_credentials(certificates), options=options)
+
+
+def client_credentials(certificates: Certificates) -> Any:
+    """With which a client shows its own certificate, and trusts its authority's only."""
     present = certificates.present
-    credentials = grpc.ssl_channel_credentials(
+    return grpc_module().ssl_channel_credentials(
         root_certificates=present.authority,
         private_key=present.key,
         certificate_chain=present.certificate,
     )
-    options = (*CLIENT_OPTIONS, ("grpc.ssl_target_name_override", NAME))
-    return grpc.aio.secure_channel(address, credentials, options=options)
 
 
 def certified_names(context: Any) -> frozenset[str] | None:
