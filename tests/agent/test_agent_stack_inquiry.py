@@ -139,3 +139,23 @@ def test_a_member_that_still_stands_where_it_stood_is_not_told_of_again_when_it_
         assert len(scene.said) > len(before)
 
     asyncio.run(story())
+
+
+def test_a_silence_that_was_told_when_a_member_was_ended_is_not_told_again_while_others_wait(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+
+    async def story() -> None:
+        scene.inquiry.alarm_about(MemberId("m-1"), scene.workers)
+        for number in range(3):
+            scene.answer(number, "load")
+        await asyncio.sleep(2 * stack_inquiry._LAST_ANSWERS)
+        before = list(scene.said)
+        scene.inquiry.alarm_once(scene.workers)  # the survivors are not free yet, and the deadline of a stall passes
+        await asyncio.sleep(2 * stack_inquiry._LAST_ANSWERS)
+        assert before and scene.said == before
+        scene.inquiry.forget()
+        scene.inquiry.alarm_once(scene.workers)
+        await asyncio.sleep(2 * stack_inquiry._LAST_ANSWERS)
+        assert len(scene.said) > len(before)
+
+    asyncio.run(story())

@@ -80,6 +80,7 @@ class StackInquiry:
 
     def alarm(self, workers: Mapping[MemberId, Worker]) -> None:
         """Tell what is known, now or as soon as the last answers may have come. Never blocks."""
+        self._told = True
         self.ask(workers)
         if self._concluding is None and self._asked:
             complete = all(asked.answer is not None or is_stopped(asked.state) for asked in self._asked.values())
@@ -89,7 +90,6 @@ class StackInquiry:
     def alarm_once(self, workers: Mapping[MemberId, Worker]) -> None:
         """The same, but not again while the silence goes on."""
         if not self._told:
-            self._told = True
             self.alarm(workers)
 
     def alarm_about(self, member: MemberId, workers: Mapping[MemberId, Worker]) -> None:
