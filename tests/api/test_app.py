@@ -88,6 +88,7 @@ def test_events_as_a_stream(tmp_path: Path) -> None:
     [
         ("migrate", MIGRATE, rq.MoveRanks),
         ("drain", {"host": "this host", "reason": "x"}, rq.DrainHost),
+        ("undrain", {"host": "this host", "reason": "x"}, rq.UndrainHost),
         ("replace", {"rank": 0, "member": "m-0", "reason": "x"}, rq.ReplaceRank),
         ("abort-generation", {"reason": "x"}, rq.AbortGeneration),
         ("spares", {"host": "this host", "spares": 2, "reason": "x"}, rq.KeepSpares),
@@ -328,7 +329,10 @@ def test_the_description_is_published(tmp_path: Path) -> None:
         described = (await client.get("/v1/openapi.json")).json()
         assert set(described["paths"]) == {
             *(f"/v1/{page}" for page in ("job", "members", "spares", "hosts", "events", "events/stream", "recoveries")),
-            *(f"/v1/actions/{page}" for page in ("migrate", "drain", "replace", "abort-generation", "spares")),
+            *(
+                f"/v1/actions/{page}"
+                for page in ("migrate", "drain", "undrain", "replace", "abort-generation", "spares")
+            ),
             *(f"/v1/webhooks/{page}" for page in ("alertmanager", "generic")),
         }
 

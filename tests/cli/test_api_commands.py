@@ -87,6 +87,7 @@ def holder(job: ApiJob, rank: int) -> str:
     ("arguments", "said"),
     [
         (["drain", "nowhere"], "there is no host nowhere"),
+        (["undrain", "nowhere"], "there is no host nowhere"),
         (["replace", "--rank", "77"], "there is no rank 77"),
         (["spares", "1", "--host", "nowhere"], "there is no host nowhere"),
         (["migrate", "--rank", "-1"], "greater than or equal to 0"),

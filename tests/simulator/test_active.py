@@ -8,7 +8,12 @@ from understudy.foundation.ids import Rank
 from understudy.protocol.commands import DecisionKind, Outcome, RecordDecision
 from understudy.protocol.policy import Policy
 from understudy.protocol.requests import MoveRanks
-from understudy.simulator.active_scenarios import play_with_drains, play_with_flips, play_with_moves
+from understudy.simulator.active_scenarios import (
+    play_with_drains,
+    play_with_flips,
+    play_with_moves,
+    play_with_undrains,
+)
 from understudy.simulator.campaign import play_range
 from understudy.simulator.explorer import explore
 from understudy.simulator.faults import Fault, FaultKind, Moment
@@ -59,7 +64,9 @@ def test_a_flipped_bit_is_found_and_undone(shards: int) -> None:
     assert simulation.machine.agreement.agreed == 40
 
 
-@pytest.mark.parametrize("game", [play_with_moves, play_with_drains, play_with_flips], ids=lambda game: game.__name__)
+@pytest.mark.parametrize(
+    "game", [play_with_moves, play_with_drains, play_with_undrains, play_with_flips], ids=lambda game: game.__name__
+)
 def test_seeds(game: object) -> None:
     tally = play_range(range(60), game)  # type: ignore[arg-type]
     assert tally.violations == []

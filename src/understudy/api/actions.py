@@ -56,6 +56,11 @@ def router(door: JobDoor, desk: Desk) -> APIRouter:
         request = rq.DrainHost(at=door.now(), reason=body.reason, host=HostId(body.host))
         return ask(http, body, await http.body(), key, request)
 
+    @page("/undrain", "Put ranks on a host again: its drain is called off, and nothing is held against it any more.")
+    async def undrain(http: Request, body: Drain, key: Key = None) -> Response:
+        request = rq.UndrainHost(at=door.now(), reason=body.reason, host=HostId(body.host))
+        return ask(http, body, await http.body(), key, request)
+
     @page("/replace", "End the process that holds a rank now; a spare takes over.")
     async def replace(http: Request, body: Replace, key: Key = None) -> Response:
         member = None if body.member is None else MemberId(body.member)

@@ -16,6 +16,7 @@ _COMMANDS = {
     "events": ("understudy.cli.events", "show what was decided in a running job, and why"),
     "migrate": ("understudy.cli.migrate", "move ranks to spares at a step boundary"),
     "drain": ("understudy.cli.drain", "move every rank away from a host"),
+    "undrain": ("understudy.cli.undrain", "let ranks go to a host again"),
     "replace": ("understudy.cli.replace", "end the process of a rank now; a spare takes over"),
     "spares": ("understudy.cli.spares", "keep so many spares ready from now on"),
     "verify": ("understudy.cli.verify", "compare the ledgers of two runs, step by step"),

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 from understudy.foundation.ids import HostId, Rank
 from understudy.protocol.commands import Command, DecisionKind, KillMember, RecordDecision
 from understudy.protocol.donors import named, without_twin
-from understudy.protocol.requests import AbortGeneration, DrainHost, KeepSpares, MoveRanks, ReplaceRank, Request
+from understudy.protocol.hosts import Host
+from understudy.protocol.requests import (
+    AbortGeneration,
+    DrainHost,
+    KeepSpares,
+    MoveRanks,
+    ReplaceRank,
+    Request,
+    UndrainHost,
+)
 from understudy.protocol.roster import Standing
 from understudy.protocol.stages import Stage
 
@@ -30,6 +39,8 @@ def refusal(machine: "JobMachine", request: Request) -> str | None:
             return _no_move(machine, request.at, ranks)
         case DrainHost(host=host):
             return _no_drain(machine, request.at, host)
+        case UndrainHost(host=host):
+            return _no_undrain(machine, request.at, host)
         case ReplaceRank():
             return _no_replacement(machine, request)
         case AbortGeneration():
@@ -52,6 +63,8 @@ def grant(machine: "JobMachine", request: Request) -> list[Command]:
             return machine.want_moved(request.at, ranks, request.reason)
         case DrainHost(host=host):
             return _drain(machine, request, host)
+        case UndrainHost(host=host):
+            return _undrain(machine, request, host)
         case ReplaceRank(rank=rank):
             return machine.recovery.kill(request.at, [machine.roster.holder(rank)], request.reason)
         case AbortGeneration():
@@ -74,6 +87,8 @@ def _no_move(machine: "JobMachine", at: float, ranks: tuple[Rank, ...]) -> str |
     absent = [rank for rank in ranks if rank in machine.recovery.absent]
     if absent:
         return f"{named(absent)} {'is' if len(absent) == 1 else 'are'} absent: the world goes on without"
+    if machine.pool.has_spare_for(ranks[0], at):
+        return None
     no_room = machine.pool.cannot_fill(1, at)  # one after another will do
     return None if no_room is None else f"there is nobody to take over: {no_room}"
 
@@ -93,6 +108,24 @@ def _no_drain(machine: "JobMachine", at: float, host: HostId) -> str | None:
     return None if no_room is None else f"there is no room elsewhere for {named(ranks)}: {no_room}"
 
 
+def _no_undrain(machine: "JobMachine", at: float, host: HostId) -> str | None:
+    known = machine.hosts.by_id.get(host)
+    if known is None or not known.present:
+        return _no_such_host(machine, host)
+    return None if _held_against(known, at) else f"nothing is held against host {host}: ranks may go there"
+
+
+def _held_against(host: Host, at: float) -> str:
+    held = []
+    if host.draining:
+        held.append("it was drained")
+    if host.suspect_until > at:
+        held.append(f"it was under suspicion for {host.suspect_until - at:.0f} s more")
+    if host.failures_in_a_row:
+        held.append(f"spares had died there before they were warm ({host.failures_in_a_row} in a row)")
+    return ", ".join(held)
+
+
 def _no_replacement(machine: "JobMachine", request: ReplaceRank) -> str | None:
     rank = request.rank
     if not 0 <= rank < machine.policy.world_size:
@@ -107,7 +140,7 @@ def _no_replacement(machine: "JobMachine", request: ReplaceRank) -> str | None:
     recovery = machine.recovery
     if rank in without_twin(recovery.twin_keys, recovery.holdings) and not machine.policy.peer_memory:
         return f"rank {rank} has no twin, and to end it would end the job; move it instead"
-    no_spare = machine.pool.cannot_fill(1, request.at)
+    no_spare = None if machine.pool.has_spare_for(rank, request.at) else machine.pool.cannot_fill(1, request.at)
     return f"there is nobody to take over: {no_spare}" if no_spare else _too_few_are_well(machine, 1)
 
 
@@ -134,8 +167,27 @@ def _drain(machine: "JobMachine", request: DrainHost, host: HostId) -> list[Comm
     machine.hosts.by_id[host].draining = True
     ranks = _ranks_on(machine, host)
     note = f"host {host} is drained ({named(ranks) if ranks else 'it holds no rank'}): {request.reason}"
-    moving = machine.want_moved(request.at, ranks, f"host {host} is drained: {request.reason}")
+    moving = machine.want_moved(request.at, ranks, _drained(host) + request.reason)
     return [_note(machine, request, DecisionKind.HOST, note), machine.recovery.record(), *moving]
+
+
+def _undrain(machine: "JobMachine", request: UndrainHost, host: HostId) -> list[Command]:
+    """A rank for which somebody prepares already moves all the same: to call that off would cost as much."""
+    known = machine.hosts.by_id[host]
+    note = f"host {host} is used again ({_held_against(known, request.at)}): {request.reason}"
+    machine.hosts.readmit(known)
+    commands: list[Command] = [_note(machine, request, DecisionKind.HOST, note), machine.recovery.record()]
+    for rank in _ranks_on(machine, host):
+        if (
+            machine.migration.reasons.get(rank, "").startswith(_drained(host))
+            and rank not in machine.roster.understudies
+        ):
+            commands += machine.migration.give_up(request.at, rank, "the drain was called off")
+    return commands + machine.refill_now(request.at, request.reason)
+
+
+def _drained(host: HostId) -> str:
+    return f"host {host} is drained: "
 
 
 def _keep_spares(machine: "JobMachine", request: Request, host: HostId, spares: int) -> list[Command]:

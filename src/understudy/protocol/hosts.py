@@ -16,13 +16,15 @@ THIS_HOST = HostId("this host")
 @dataclass(slots=True)
 class Host:
     """`ranks`: how many it holds when a world is founded; 0 for a host that offers only spares. `spares`: processes to
-    keep ready there. `place`: its place among the others (torchrun's node rank). `store`: where its c10d store listens;
-    empty where workers know it anyway."""
+    keep ready there. `places`: how many ranks it can hold at most: what it offered, whatever spares an operator asks
+    for later. `place`: its place among the others (torchrun's node rank). `store`: where its c10d store listens; empty
+    where workers know it anyway."""
 
     id: HostId
     ranks: int
     spares: int
     place: int
+    places: int
     store: str = ""
     present: bool = True
     silent_since: float | None = None
@@ -51,7 +53,7 @@ class Hosts:
         known = self.by_id.get(id_)
         if place is None:
             place = len(self.by_id) if known is None else known.place
-        host = Host(id_, ranks, spares, place, store)
+        host = Host(id_, ranks, spares, place, ranks + spares, store)
         self._count(known, -1)
         self._count(host, 1)
         if known is not None:
@@ -118,6 +120,10 @@ class Hosts:
         """A few hosts that could say that this coordinator is heard."""
         speaking = (host.id for host in self._present() if host.id not in self.silent)
         return [id_ for id_, _ in zip(speaking, range(most), strict=False)]
+
+    def readmit(self, host: Host) -> None:
+        """Nothing is held against it any more. If it is silent right now, that is still waited for."""
+        host.draining, host.suspect_until, host.failures_in_a_row = False, 0.0, 0
 
     def usable(self, id_: HostId, at: float) -> bool:
         """May a rank go there? A host that is silent right now may be on its way out."""

@@ -15,7 +15,8 @@ class SparePool:
     """Keeps spares ready on every host that wants some. Started processes are counted, so a crash loop ends by itself.
 
     A rank whose process died stays on its host if that has a spare; otherwise it goes to a host that offers only
-    spares, or to any other. Nothing goes to a host that is silent, lost or under suspicion."""
+    spares, or to any other. Nothing goes to a host that is silent, lost or under suspicion, and no host holds more
+    ranks than it has places: spares beyond these, which an operator asked for, are for the ranks that are there."""
 
     policy: Policy
     roster: Roster
@@ -42,7 +43,7 @@ class SparePool:
         """Why no further process may be started anywhere. `freed`: hosts of processes that would be ended before."""
         if self.replacements >= self.policy.max_replacements:
             return f"all {self.policy.max_replacements} replacements are used up (--max-replacements)"
-        reasons = [self._cannot_start_on(host, at, freed) for host in self.hosts.present()]
+        reasons = [self._cannot_seat_on(host, at, freed) for host in self.hosts.present()]
         if not reasons:
             return "no host is there"
         return None if None in reasons else reasons[0]
@@ -58,22 +59,43 @@ class SparePool:
             return f"host {host.id} is full, and so is every other one"
         return None
 
+    def _cannot_seat_on(self, host: Host, at: float, freed: Sequence[HostId] = ()) -> str | None:
+        """Why no process may be started there for a rank."""
+        if (no_way := self._cannot_start_on(host, at, freed)) is not None:
+            return no_way
+        return (
+            None
+            if self._places_left(host, freed)
+            else f"every place of host {host.id} is taken, and of every other one"
+        )
+
     def _room(self, host: Host, freed: Sequence[HostId] = ()) -> int:
         """For how many more processes."""
         return max(0, host.ranks + host.spares - self.roster.count_on(host.id) + freed.count(host.id))
 
+    def _places_left(self, host: Host, freed: Sequence[HostId] = ()) -> int:
+        """For how many more ranks."""
+        return max(0, host.places - len(self.roster.slots.get(host.id, ())) + freed.count(host.id))
+
+    def _room_for_ranks(self, host: Host, freed: Sequence[HostId] = ()) -> int:
+        return min(self._room(host, freed), self._places_left(host, freed))
+
     def cannot_fill(self, vacancies: int, at: float, freed: Sequence[HostId] = ()) -> str | None:
         """Why so many vacant ranks cannot be manned: no spare, and none may be started. A host that is silent right now
         may still come back with its spares. `freed`: hosts of those that would be ended to make the ranks vacant."""
-        missing = vacancies - self._usable_spares(at)
+        missing = vacancies - self._usable_spares(at, freed)
         if missing <= 0:
             return None
         no_way = self.cannot_start(at, freed)
-        if no_way is None and missing > sum(self._room(host, freed) for host in self._willing(at, freed)):
+        if no_way is None and missing > sum(self._room_for_ranks(host, freed) for host in self._willing(at, freed)):
             no_way = f"there is no room for {vacancies} ranks: every host is full or under suspicion"
         silent = (self.hosts.by_id[id_] for id_ in self.hosts.silent)
         hope = no_way is not None and any(self._room(host) or self.roster.spares_on.get(host.id) for host in silent)
         return None if hope else no_way
+
+    def has_spare_for(self, rank: Rank, at: float) -> bool:
+        """Is somebody there who could have this rank, in the place that it leaves or in another?"""
+        return rank in self.roster.holders and self._usable_spares(at, (self.roster.holder(rank).host,)) > 0
 
     def can_take(self, at: float) -> bool:
         """Can a rank be given away right now?"""
@@ -82,10 +104,14 @@ class SparePool:
     def room_for_a_world(self, at: float) -> bool:
         """Could all ranks begin anew on the hosts that are well?"""
         well = (host for host in self.hosts.present() if self.hosts.usable(host.id, at))
-        return sum(host.ranks + host.spares for host in well) >= self.policy.world_size
+        return sum(min(host.ranks + host.spares, host.places) for host in well) >= self.policy.world_size
 
-    def _usable_spares(self, at: float) -> int:
-        return sum(count for host, count in self.roster.spares_on.items() if count and self.hosts.usable(host, at))
+    def _usable_spares(self, at: float, freed: Sequence[HostId] = ()) -> int:
+        return sum(
+            min(count, self._places_left(self.hosts.by_id[host], freed))
+            for host, count in self.roster.spares_on.items()
+            if count and self.hosts.usable(host, at)
+        )
 
     def warm_spares(self, at: float) -> int:
         """Linear in the number of spares."""
@@ -96,7 +122,7 @@ class SparePool:
         return not self._usable_spares(at) and not self.roster.starting and not self.is_low(at)
 
     def _willing(self, at: float, freed: Sequence[HostId] = ()) -> list[Host]:
-        return [host for host in self.hosts.present() if self._cannot_start_on(host, at, freed) is None]
+        return [host for host in self.hosts.present() if self._cannot_seat_on(host, at, freed) is None]
 
     # -- giving a rank away -------------------------------------------------------------------------------------------
 
@@ -106,9 +132,10 @@ class SparePool:
         stay = stay and home is not None and self.hosts.usable(home, at)
 
         def preference(member: Member) -> tuple[bool, bool] | None:
-            if not self.hosts.usable(member.host, at) or (stay and member.host != home):
+            host = self.hosts.by_id.get(member.host)
+            if host is None or not self.hosts.usable(host.id, at) or not self._places_left(host):
                 return None
-            return member.host != home, self.hosts.by_id[member.host].ranks > 0
+            return None if stay and host.id != home else (host.id != home, host.ranks > 0)
 
         member = self.roster.best_spare(preference)
         if member is not None:
@@ -119,7 +146,9 @@ class SparePool:
         """A world that starts over may start processes anywhere, also where no spares are wanted."""
         well = [host for host in self.hosts.present() if self.hosts.usable(host.id, at)]
         anybody = self._willing(at) or well or list(self.hosts.by_id.values())
-        return min(anybody, key=lambda host: (not self._room(host), host.id != home, host.ranks > 0, host.place)).id
+        return min(
+            anybody, key=lambda host: (not self._room_for_ranks(host), host.id != home, host.ranks > 0, host.place)
+        ).id
 
     def start(self, rank: Rank | None, host: HostId, first: bool = False) -> tuple[Member, list[Command]]:
         member = self.roster.new_spare(host)
@@ -130,14 +159,18 @@ class SparePool:
     def warm_spare_for_move(self, rank: Rank, at: float) -> Member | None:
         """For a rank that need not hurry: a warm one, elsewhere if possible, because whatever speaks against the rank's
         present place probably speaks against its host."""
-        return self.warm_spare(None, at, apart_from=self.roster.holder(rank).host)
+        return self.warm_spare(None, at, leaves=self.roster.holder(rank).host)
 
-    def warm_spare(self, home: HostId | None, at: float, apart_from: HostId | None = None) -> Member | None:
+    def warm_spare(self, home: HostId | None, at: float, leaves: HostId | None = None) -> Member | None:
+        """`leaves`: the host on which the rank gives up its place, and which is taken only if there is no other."""
+        freed = () if leaves is None else (leaves,)
+
         def preference(member: Member) -> tuple[bool, bool] | None:
-            if not self.hosts.usable(member.host, at):
+            host = self.hosts.by_id.get(member.host)
+            if host is None or not self.hosts.usable(host.id, at) or not self._places_left(host, freed):
                 return None
-            host_matters = member.host == apart_from or (home is not None and member.host != home)
-            return host_matters, self.hosts.by_id[member.host].ranks > 0
+            host_matters = host.id == leaves or (home is not None and host.id != home)
+            return host_matters, host.ranks > 0
 
         return self.roster.best_spare(preference, warm=True)
 

@@ -28,6 +28,14 @@ class DrainHost(Request):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UndrainHost(Request):
+    """Put ranks on this host again: its drain is called off, and nothing is held against it any more (that it was lost,
+    that spares died there)."""
+
+    host: HostId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceRank(Request):
     """Do not wait: end the process that holds this rank, and let a spare take over. `member`: only if it is still this
     one that holds it."""

@@ -45,6 +45,7 @@ class HostFacts:
     suspect_for: float
     failures_in_a_row: int
     draining: bool = False
+    places: int | None = None  # none: of a coordinator that did not know of places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +125,7 @@ def facts_of(machine: JobMachine, at: float) -> Facts:
                 suspect_for=max(0.0, host.suspect_until - at),
                 failures_in_a_row=host.failures_in_a_row,
                 draining=host.draining,
+                places=host.places,
             )
             for host in machine.hosts.by_id.values()
         ),
@@ -166,6 +168,7 @@ def take_over(policy: Policy, facts: Facts, at: float) -> tuple[JobMachine, tupl
         host = machine.hosts.join(fact.id, fact.ranks, fact.spares, fact.place, fact.store)
         host.suspect_until, host.failures_in_a_row = at + fact.suspect_for, fact.failures_in_a_row
         host.draining = fact.draining
+        host.places = host.places if fact.places is None else fact.places
         if fact.present:
             machine.hosts.fall_silent(host, at, policy.takeover_patience)
         else:

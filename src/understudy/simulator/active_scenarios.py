@@ -4,7 +4,15 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from understudy.foundation.ids import HostId, MemberId, Rank
-from understudy.protocol.requests import AbortGeneration, DrainHost, KeepSpares, MoveRanks, ReplaceRank, Request
+from understudy.protocol.requests import (
+    AbortGeneration,
+    DrainHost,
+    KeepSpares,
+    MoveRanks,
+    ReplaceRank,
+    Request,
+    UndrainHost,
+)
 from understudy.simulator.cluster import ClusterSimulation
 from understudy.simulator.cluster_scenarios import ClusterScenario, draw_cluster_scenario
 from understudy.simulator.faults import Fault, FaultKind, Moment, draw_fault_of_move
@@ -79,18 +87,45 @@ def play_with_flips(seed: int) -> Report:
 
 def play_with_drains(seed: int) -> Report:
     """The same on many hosts, with mishaps and drained hosts."""
-    drawn: ClusterScenario = draw_cluster_scenario(seed)
-    scenario, chance = drawn.scenario, Random(f"drains {seed}")
+    drawn, chance = draw_cluster_scenario(seed), Random(f"drains {seed}")
+    simulation = _on_hosts(seed, *_draw_for_hosts(chance, drawn))
+    return run_to_the_end(seed, simulation, f"understudy.simulator.active_scenarios.play_with_drains({seed})", drawn)
+
+
+def play_with_undrains(seed: int) -> Report:
+    """The same, and hosts are used again, whatever was held against them: drained, lost and back, or without a reason.
+    Operators ask for more spares than there are places, too."""
+    drawn, chance = draw_cluster_scenario(seed), Random(f"undrains {seed}")
     hosts = tuple(place.id for place in drawn.places)
-    count = chance.randint(1, 3)
-    simulation = ClusterSimulation(
+    drawn, asked = _draw_for_hosts(chance, drawn)
+    requests = list(asked)
+    for _ in range(chance.randint(1, 3)):
+        drain = DrainHost(at=chance.uniform(*WHEN), host=chance.choice(hosts), reason="maintenance")
+        again = UndrainHost(at=drain.at + chance.uniform(0.01, 6.0), host=drain.host, reason="it was repaired")
+        requests += chance.choice(((drain, again), (again,), (again, drain)))
+    if chance.random() < 0.5:
+        more = KeepSpares(at=chance.uniform(*WHEN), host=chance.choice(hosts), spares=3, reason="to be safe")
+        requests.append(more)
+    simulation = _on_hosts(seed, drawn, tuple(requests))
+    return run_to_the_end(seed, simulation, f"understudy.simulator.active_scenarios.play_with_undrains({seed})", drawn)
+
+
+def _draw_for_hosts(chance: Random, drawn: ClusterScenario) -> tuple[ClusterScenario, tuple[Request, ...]]:
+    """The same with fewer mishaps, and what is asked for."""
+    hosts, count = tuple(place.id for place in drawn.places), chance.randint(1, 3)
+    fewer = replace(drawn, mishaps=drawn.mishaps[: chance.choice((0, 1, 1, 2))])
+    return fewer, tuple(_draw(chance, drawn.scenario.script.world_size, hosts) for _ in range(count))
+
+
+def _on_hosts(seed: int, drawn: ClusterScenario, requests: tuple[Request, ...]) -> ClusterSimulation:
+    scenario = drawn.scenario
+    return ClusterSimulation(
         scenario.script,
         scenario.policy,
         places=drawn.places,
-        mishaps=drawn.mishaps[: chance.choice((0, 1, 1, 2))],
+        mishaps=drawn.mishaps,
         chance=Random(f"run {seed}"),
         faults=scenario.faults,
         weather=scenario.weather,
-        requests=tuple(_draw(chance, scenario.script.world_size, hosts) for _ in range(count)),
+        requests=requests,
     )
-    return run_to_the_end(seed, simulation, f"understudy.simulator.active_scenarios.play_with_drains({seed})", drawn)

@@ -5,7 +5,8 @@ that is cut off goes on until it needs the others. All decisions are the machine
 with the last recorded facts and with nothing else.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from random import Random
 
 from understudy.foundation.ids import HostId, MemberId, Rank, StepNumber
@@ -17,6 +18,7 @@ from understudy.protocol.neighbours import keeper_of
 from understudy.protocol.policy import Policy
 from understudy.protocol.requests import Request
 from understudy.simulator.faults import Fault
+from understudy.simulator.invariants import Violation
 from understudy.simulator.leadership import Leadership
 from understudy.simulator.member import SimulatedMember
 from understudy.simulator.mishaps import OF_HOSTS, WHEN_ACTING, HostPlan, Mishap, MishapKind
@@ -236,7 +238,8 @@ class ClusterSimulation(Simulation):
 
     def _carry_out(self, command: Command) -> None:
         match command:
-            case RecordGeneration():
+            case RecordGeneration(holders=holders):
+                self._check_places([member for _, member in holders])
                 self.leadership.record()
                 self._forsake()
                 if self._take_mishap(MishapKind.COORDINATOR_AFTER_RECORD):
@@ -251,6 +254,12 @@ class ClusterSimulation(Simulation):
                 self.end(self.members[id_], Cause(kind=CauseKind.DISMISSED, detail=reason, exit_code=-9))
             case _:
                 super()._carry_out(command)
+
+    def _check_places(self, holders: Iterable[MemberId]) -> None:
+        members = self.machine.roster.members
+        for host, count in Counter(members[holder].host for holder in holders if holder in members).items():
+            if count > self.places[host].ranks + self.places[host].spares:
+                raise Violation(f"9: host {host} was given {count} ranks, more than it has places")
 
     def _order(self, host: HostId, command: StartMember | KillMember) -> None:
         """A connection that outlives a cut delivers in the end; one that has ended does not."""

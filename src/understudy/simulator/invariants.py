@@ -8,6 +8,7 @@
 6. Every decision has a reason.
 7. The job ends: with all ranks holding all steps, or with a stop whose reason is true.
 8. Nobody is ended for being slow, except by the rules of `protocol.liveness`; and never the last holder of a state.
+9. No host holds more ranks than it has places (checked by `cluster`).
 
 Checks are made where something changes, so that they cost the same however many ranks there are. Knows the world's
 ground truth (what each simulated member really holds), which the protocol never sees.

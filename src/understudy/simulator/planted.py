@@ -20,7 +20,7 @@ from understudy.protocol.liveness import Condition
 from understudy.protocol.pool import SparePool
 from understudy.protocol.positions import Position
 from understudy.simulator import ordinary_scenarios as ordinary
-from understudy.simulator.active_scenarios import play_with_flips, play_with_moves
+from understudy.simulator.active_scenarios import play_with_flips, play_with_moves, play_with_undrains
 from understudy.simulator.cluster_scenarios import play_on_cluster
 from understudy.simulator.explorer import explore
 from understudy.simulator.invariants import Violation
@@ -112,6 +112,10 @@ def _waiting_for_word_is_stuck(policy: Any, pace: float, watched: Any) -> bool:
 def _where_it_stood_counts_for_ever(machine: Any, _member: Any, rank: Rank) -> bool:
     position, plan = machine.recovery.positions.get(rank), machine.recovery.plan
     return position is None or (position.holds is not None and (plan is None or position.holds == plan.step))
+
+
+def _without_limit(_pool: SparePool, _host: Any, _freed: Any = ()) -> int:
+    return 1000
 
 
 def _as_it_is_now(pool: SparePool, host: Any, _freed: Any = ()) -> int:
@@ -271,6 +275,15 @@ PLANTED = (
         play_on_cluster,
         1,
         first=4362,
+    ),
+    Planted(
+        "spares that an operator adds take ranks beyond the places of their host",
+        SparePool,
+        "_places_left",
+        _without_limit,
+        play_with_undrains,
+        1,
+        first=368,
     ),
     Planted("a world that stands still goes on for ever", job, "no_progress", _nothing, ordinary.play_livelock, 40),
 )
