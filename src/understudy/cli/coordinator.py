@@ -65,10 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--alert-rules", type=Path, help=http_flags.RULES)
     parser.add_argument("--health", help=http_flags.HEALTH)
     parser.add_argument("--log-format", choices=FORMATS, default="text", help="lines for people, or JSON for machines")
-    parser.add_argument("--run-dir", type=Path, required=True, help="folder of the run, for the ledger of decisions")
+    parser.add_argument("--run-dir", type=Path, help="folder of the run, for the ledger of decisions; needed")
+    parser.add_argument("--config", type=Path, help="file with any of these flags, under [coordinator] (TOML)")
 
 
 def main(args: argparse.Namespace) -> int:
+    if args.run_dir is None:
+        raise SettingsError("--run-dir: say in which folder the ledger of decisions goes")
     certificates = None if args.certs is None else Certificates.read(args.certs)
     token = read_token(args.token_file)
     api = _read_api_request(args, certificates)

@@ -34,9 +34,14 @@ def check_greeting(attend: wire.Attend, policy: Policy) -> None:
         )
 
 
+def differing_settings(one: Policy, other: Policy) -> list[str]:
+    """What all hosts of a job must have alike, and these have not."""
+    return [setting.name for setting in fields(Policy) if getattr(one, setting.name) != getattr(other, setting.name)]
+
+
 def check_settings(host: str, its: Policy, jobs: Policy) -> None:
     """All hosts of a job must have been started with the same flags."""
-    names = [setting.name for setting in fields(Policy) if getattr(its, setting.name) != getattr(jobs, setting.name)]
+    names = differing_settings(its, jobs)
     if names:
         told = [f"{name.replace('_', '-')} {getattr(its, name)} (the job: {getattr(jobs, name)})" for name in names]
         raise WireError(
