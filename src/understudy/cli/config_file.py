@@ -2,7 +2,7 @@
 
 The keys of `[run]` and `[coordinator]` are the long flags of these commands, without their dashes. Keys and types are
 read off the parsers, so that a new flag is a new key. `[policy]` has the keys of a policy file. What the file says
-becomes the defaults of the parser, so that a flag of the command line wins over it. `docs/configuration.md` explains it.
+becomes the defaults of the parser, so that a flag of the command line wins over it. See `docs/configuration.md`.
 """
 
 import argparse

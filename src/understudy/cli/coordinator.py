@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import resource
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,7 @@ def main(args: argparse.Namespace) -> int:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one open file per host; the usual limit is 1,024
     try:
-        log = Log("understudy coordinator", args.job, args.log_format)
+        log = Log("understudy coordinator", args.job, args.log_format, host=socket.gethostname())
         return asyncio.run(watched(_run(args, token, certificates, api, log), certificates, log.say))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

@@ -1,5 +1,5 @@
-"""`--policy FILE`: the limits of a job and the budget of each rung of the ladder, in one TOML file. The table `[policy]`
-of a configuration file has the same keys.
+"""`--policy FILE`: the limits of a job and the budget of each rung of the ladder, in one TOML file. The table
+`[policy]` of a configuration file has the same keys.
 
 Strict: what is misspelt or of the wrong type is refused by its name. Flags of the command line win over the file, and
 the file over the defaults. `docs/policy.md` explains the keys.
@@ -107,7 +107,7 @@ def read_policy_file(path: Path) -> PolicyFile:
 
 
 def policy_from(tables: Mapping[str, Any], within: str = "") -> PolicyFile:
-    """Raises `SettingsError`, which names the key; whoever knows the file names that. `within`: where the tables are."""
+    """Raises `SettingsError`, which names the key; the caller knows the file. `within`: where the tables are."""
     try:
         return msgspec.convert(tables, PolicyFile)
     except msgspec.ValidationError as error:

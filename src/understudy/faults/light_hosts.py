@@ -76,7 +76,7 @@ class LightHost:
             addresses=[meeting.address],
             certificates=meeting.certificates,
             clock=SystemClock(),
-            say=lambda _: None,
+            tell=lambda _code, _text, **_: None,
         )
 
     def start_member(self, member: MemberId, seat: Seat | None, _host: HostId, _store: str = "") -> None:
