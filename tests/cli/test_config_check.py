@@ -124,7 +124,10 @@ def test_what_must_be_equal_is_what_the_coordinator_compares() -> None:
     """Every field of the policy that a flag can change is found through a flag; the rest no flag sets."""
     found = set()
     for key, action in keys_of("run").items():
-        values = [action.default, True if action.nargs == 0 else {int: 7, float: 7.5}.get(action.type or str, "7")]
+        values = [
+            action.default,
+            True if action.nargs == 0 else 7 if action.type is int else 7.5 if action.type is float else "7",
+        ]
         policies = [config_differences._policy_with(key, value) for value in values if value is not None]
         one, other = policies[0], policies[-1]
         if isinstance(one, Policy) and isinstance(other, Policy):

@@ -31,7 +31,7 @@ def said(form: str) -> list[str]:
     log.append(SWAP)
     log.append(RECOVERED)
     log.say("two\nlines")
-    log.tell("end", "the job failed: no spare", failed=True, exit_code=1)
+    log.tell("end", "the job failed: no spare", exit_code=1)
     return stream.getvalue().splitlines()
 
 

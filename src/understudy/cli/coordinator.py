@@ -243,9 +243,7 @@ async def _lead(leader: Leader, keeper: Keeper, log: Log) -> int | None:
     if stop is None:
         log.tell("deposed", f"not leading any more: {leader.why_over}; standing by")
         return None
-    log.tell(
-        "end", f"the job {stop.outcome.value}: {stop.reason}", failed=stop.exit_code != 0, exit_code=stop.exit_code
-    )
+    log.tell("end", f"the job {stop.outcome.value}: {stop.reason}", exit_code=stop.exit_code)
     with contextlib.suppress(Deposed):
         await _farewell(leader, log)
         await leader.record_farewell()

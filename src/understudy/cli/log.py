@@ -44,10 +44,10 @@ class Log:
     def say(self, text: str) -> None:
         self.tell("note", text)
 
-    def tell(self, code: str, text: str, *, failed: bool = False, **details: object) -> None:
-        """`details`: for machines only."""
+    def tell(self, code: str, text: str, /, **details: object) -> None:
+        """`details`: for machines only. An `exit_code` other than 0 makes it an error."""
         at = datetime.fromtimestamp(self._wall(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        level = "error" if failed else "warning" if code in _WARNINGS else "info"
+        level = "error" if details.get("exit_code") else "warning" if code in _WARNINGS else "info"
         line = f"{at} {self._who} on {self._host}: {text}"
         if self._form == "json":
             said = {"time": at, "level": level, "code": code, "who": self._who, "host": self._host, "job": self._job}

@@ -25,4 +25,4 @@ class LoggedTerminal(Terminal):
     def end(self, stop: StopJob) -> None:
         to_do = f"; {advice(stop.reason)}" if stop.outcome is Outcome.FAILED else ""
         text = f"the job {stop.outcome.value}: {stop.reason}{to_do}"
-        self.log.tell("end", text, failed=stop.exit_code != 0, exit_code=stop.exit_code)
+        self.log.tell("end", text, exit_code=stop.exit_code)
