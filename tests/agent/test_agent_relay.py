@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from understudy.agent.relay import Introduction, Relay
 from understudy.foundation.clock import SetClock
 from understudy.foundation.ids import Generation, HostId, MemberId
@@ -22,6 +24,10 @@ KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
 @dataclass
 class Hands:
     done: list[tuple[object, ...]] = field(default_factory=list)
+    told: list[tuple[str, str]] = field(default_factory=list)
+
+    def tell(self, code: str, text: str, /, **_: object) -> None:
+        self.told.append((code, text))
 
     def start_member(self, member: MemberId, seat: Seat | None, host: HostId, _store: str = "") -> None:
         self.done.append(("start", member, None if seat is None else seat.rank, host))
@@ -70,7 +76,7 @@ def relay_of(hands: Hands) -> Relay:
         inventory=OWN,
     )
     return Relay(
-        introduction, hands=hands, addresses=["nowhere:1"], certificates=None, clock=SetClock(), say=lambda _: None
+        introduction, hands=hands, addresses=["nowhere:1"], certificates=None, clock=SetClock(), tell=hands.tell
     )
 
 
@@ -160,3 +166,33 @@ def test_only_the_newest_steps_are_told_and_once_to_every_new_coordinator() -> N
         relay.advanced(step, step + 1)
     for _ in range(2):
         assert retold(relay) == [wire.Advanced(smallest=999, largest=1000)]
+
+
+def test_good_news_is_told_once() -> None:
+    hands = Hands()
+    relay = relay_of(hands)
+    other = MemberId("m-1")
+    for _ in range(2):  # an order may come twice
+        relay._obey(wire.Tell(term=1, member=M, message=assign()))
+    relay._obey(wire.Tell(term=1, member=other, message=msgspec.structs.replace(assign(), rank=2)))
+    assert hands.told == [
+        ("rank", "rank 3 is on this host: m-0, generation 2"),
+        ("rank", "rank 2 is on this host: m-1, generation 2"),
+    ]
+    hands.told.clear()
+
+    def resumes(member: MemberId, generation: int, **timings: float) -> None:
+        relay.measured(generation, timings, None)
+        relay.handle(ev.MemberResumed(at=0.0, member=member, generation=Generation(generation)))
+
+    resumes(M, 3)  # saved only, for all processes begin anew
+    resumes(other, 3)
+    resumes(M, 4, regroup=0.1)
+    assert hands.told == []
+    for _ in range(2):
+        resumes(other, 4, regroup=0.1)
+    assert hands.told == [("recovered", "recovered: ranks [2, 3] of this host go on, generation 4")]
+    relay.handle(ev.MemberLost(at=0.0, member=other, cause=KILLED))
+    resumes(M, 5, regroup=0.1)
+    resumes(M, 4, regroup=0.1)
+    assert hands.told[1:] == [("recovered", "recovered: ranks [3] of this host go on, generation 5")]

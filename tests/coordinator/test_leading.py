@@ -53,6 +53,15 @@ def test_other_settings_are_refused_for_good() -> None:
     play(scene)
 
 
+def test_a_host_with_other_cpus_is_welcome() -> None:
+    async def scene(cluster: Cluster) -> None:
+        leader = await cluster.lead()
+        await cluster.attend(cluster.a)
+        leader.welcome(cluster.b.greeting(Policy(world_size=2, hosts=2, donors_per_receiver=64)))
+
+    play(scene)
+
+
 def test_nobody_is_welcome_before_the_leader_knows_what_was_kept() -> None:
     async def scene(cluster: Cluster) -> None:
         term = await cluster.keeper.lead("boss:1")

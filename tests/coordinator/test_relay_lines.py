@@ -40,6 +40,9 @@ class Hands:
     stopped: list[StopJob] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
+    def tell(self, _code: str, text: str, /, **_: object) -> None:
+        self.said.append(text)
+
     def start_member(self, member: MemberId, _seat: Seat | None, _host: HostId, _store: str = "") -> None:
         self.started.append(member)
 
@@ -80,9 +83,7 @@ async def relay(
         store=lambda: "127.0.0.1:1",
         members=lambda: [member for member in hands.started if member not in hands.killed],
     )
-    made = kind(
-        introduction, hands=hands, addresses=addresses, certificates=None, clock=SystemClock(), say=hands.said.append
-    )
+    made = kind(introduction, hands=hands, addresses=addresses, certificates=None, clock=SystemClock(), tell=hands.tell)
     made.start()
     try:
         yield made, hands

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from understudy.agent.good_news import Recoveries
 from understudy.errors import WireError
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import HostId, MemberId
@@ -31,6 +32,12 @@ from understudy.wire.messages import Assign, FromAgent
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts to connect
 _ANSWER_LIMIT = 5.0  # seconds for a coordinator to welcome or refuse us
 _ENDS_KEPT = 1000
+
+
+class Tell(Protocol):
+    """One line of the log: its kind, in words that stay; its text; and what else machines may want to know."""
+
+    def __call__(self, code: str, text: str, /, **details: object) -> None: ...
 
 
 class Hands(Protocol):
@@ -74,11 +81,12 @@ class Relay:
         addresses: Sequence[str],
         certificates: Certificates | None,
         clock: Clock,
-        say: Callable[[str], None],
+        tell: Tell,
     ) -> None:
         self._introduction, self._hands = introduction, hands
         self._addresses, self._certificates = list(addresses), certificates
-        self._clock, self._say = clock, say
+        self._clock, self._tell = clock, tell
+        self._recoveries = Recoveries()
         self.term, self.run = 0, ""
         self._agent = secrets.token_hex(16)
         self.connected = False
@@ -120,6 +128,7 @@ class Relay:
             self._bequests[left.rank] = msgspec.structs.replace(left, again=True)
 
     def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None:
+        self._recoveries.measured(generation, timings)
         told = None if transfer is None else msgspec.to_builtins(transfer)
         self._send(wire.Measured(generation=generation, timings=timings, transfer=told))
 
@@ -138,11 +147,19 @@ class Relay:
             self._ends.append(message)
             self._send(message)
         elif member is not None:
+            if isinstance(event, ev.MemberResumed):
+                self._on_resumed(member, event.generation)
             self._tell_of(member, message)
         else:
             if isinstance(event, ev.PaceLearnt):
                 self._pace = message
             self._send(message)
+
+    def _on_resumed(self, member: MemberId, generation: int) -> None:
+        if self._recoveries.resumed(generation, member, self._seats):
+            ranks = sorted(rank for rank, _ in self._seats.values())
+            text = f"recovered: ranks {ranks} of this host go on, generation {generation}"
+            self._tell("recovered", text, generation=generation, ranks=ranks)
 
     def _tell_of(self, member: MemberId, message: wire.FromHost) -> None:
         """The last of its kind is kept, for whoever leads next."""
@@ -192,7 +209,8 @@ class Relay:
             self._named = ""
             why = await self._try(address)
             if (address, why) not in complained:
-                self._say(f"no coordinator at {address}: {why}; training goes on, and it is tried again")
+                text = f"no coordinator at {address}: {why}; training goes on, and it is tried again"
+                self._tell("no coordinator", text, address=address)
                 complained.add((address, why))
             if self.connected:
                 self.connected, self._outbox = False, None
@@ -227,7 +245,8 @@ class Relay:
                 return "it did not answer as the leader would"
             versions.check(f"the coordinator at {address}", welcome.protocol, welcome.version)
             self.term, self.run = welcome.term, welcome.run or self.run
-            self._say(f"connected to the coordinator at {address}: run {self.run}, term {self.term}")
+            text = f"connected to the coordinator at {address}: run {self.run}, term {self.term}"
+            self._tell("connected", text, address=address, term=self.term)
             return await self._serve(stream)
         finally:
             await channel.close()
@@ -285,7 +304,11 @@ class Relay:
         """What a joiner inherits it will leave in its turn; whoever leads next must hear of it."""
         if not isinstance(message, Assign):
             return
-        self._seats[member] = message.rank, message.founded_in
+        seat = message.rank, message.founded_in
+        if self._seats.get(member) != seat:  # an order may come twice
+            text = f"rank {message.rank} is on this host: {member}, generation {message.generation}"
+            self._tell("rank", text, rank=message.rank, member=member, generation=message.generation)
+        self._seats[member] = seat
         if message.bequest:
             rank, world = self._seats[member]
             self._keep(wire.Bequeathed(member=member, content=message.bequest, rank=rank, world=world))

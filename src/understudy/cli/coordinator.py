@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import resource
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,17 +66,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--alert-rules", type=Path, help=http_flags.RULES)
     parser.add_argument("--health", help=http_flags.HEALTH)
     parser.add_argument("--log-format", choices=FORMATS, default="text", help="lines for people, or JSON for machines")
-    parser.add_argument("--run-dir", type=Path, required=True, help="folder of the run, for the ledger of decisions")
+    parser.add_argument("--run-dir", type=Path, help="folder of the run, for the ledger of decisions; needed")
+    parser.add_argument("--config", type=Path, help="file with any of these flags, under [coordinator] (TOML)")
 
 
 def main(args: argparse.Namespace) -> int:
+    if args.run_dir is None:
+        raise SettingsError("--run-dir: say in which folder the ledger of decisions goes")
     certificates = None if args.certs is None else Certificates.read(args.certs)
     token = read_token(args.token_file)
     api = _read_api_request(args, certificates)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one open file per host; the usual limit is 1,024
     try:
-        log = Log("understudy coordinator", args.job, args.log_format)
+        log = Log("understudy coordinator", args.job, args.log_format, host=socket.gethostname())
         return asyncio.run(watched(_run(args, token, certificates, api, log), certificates, log.say))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
@@ -239,9 +243,7 @@ async def _lead(leader: Leader, keeper: Keeper, log: Log) -> int | None:
     if stop is None:
         log.tell("deposed", f"not leading any more: {leader.why_over}; standing by")
         return None
-    log.tell(
-        "end", f"the job {stop.outcome.value}: {stop.reason}", failed=stop.exit_code != 0, exit_code=stop.exit_code
-    )
+    log.tell("end", f"the job {stop.outcome.value}: {stop.reason}", exit_code=stop.exit_code)
     with contextlib.suppress(Deposed):
         await _farewell(leader, log)
         await leader.record_farewell()

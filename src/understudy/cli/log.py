@@ -1,9 +1,10 @@
-"""What a long-lived process says: a line with its time for people, or one JSON document per line for machines.
+"""What coordinators and agents say: a line with its time for people, or one JSON document per line for machines.
 
 `code` says what kind of line it is, in words that stay the same when the text is put better: the kind of a decision, or
-note, listening, leading, deposed, recovered, end. Documented in docs/hosts.md.
+one of those in docs/hosts.md, where they are documented.
 """
 
+import contextlib
 import json
 import sys
 import time
@@ -15,32 +16,44 @@ from understudy.ledger.records import DecisionRecord, RecoveryRecord
 
 FORMATS = ("text", "json")
 _WARNINGS = frozenset(
-    {"deposed", "alarm", "corrupt", "degrade", "kill", "no refill", "restart", "step down", "swap", "wait", "warn"}
+    {
+        *("alarm", "corrupt", "degrade", "kill", "no refill", "restart", "step down", "swap", "wait", "warn"),
+        *("deposed", "leaving", "no coordinator"),
+    }
 )
 
 
 class Log:
-    """`run`: which run of the job it is, as soon as that is known. Implements `coordinator.port.Journal`."""
+    """`host`: where it is said. `run`: which run of the job it is, as soon as that is known. Implements
+    `coordinator.port.Journal` and `agent.relay.Tell`."""
 
     def __init__(
-        self, who: str, job: str, form: str, *, stream: TextIO | None = None, wall: Callable[[], float] = time.time
+        self,
+        who: str,
+        job: str,
+        form: str,
+        *,
+        host: str,
+        stream: TextIO | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.run: Callable[[], str] = lambda: ""
-        self._who, self._job, self._form = who, job, form
+        self._who, self._job, self._form, self._host = who, job, form, host
         self._stream, self._wall = stream, wall
 
     def say(self, text: str) -> None:
         self.tell("note", text)
 
-    def tell(self, code: str, text: str, *, failed: bool = False, **details: object) -> None:
-        """`details`: for machines only."""
+    def tell(self, code: str, text: str, /, **details: object) -> None:
+        """`details`: for machines only. An `exit_code` other than 0 makes it an error."""
         at = datetime.fromtimestamp(self._wall(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        level = "error" if failed else "warning" if code in _WARNINGS else "info"
-        line = f"{at} {self._who}: {text}"
+        level = "error" if details.get("exit_code") else "warning" if code in _WARNINGS else "info"
+        line = f"{at} {self._who} on {self._host}: {text}"
         if self._form == "json":
-            said = {"time": at, "level": level, "code": code, "who": self._who, "job": self._job, "run": self.run()}
-            line = json.dumps({**said, "text": text, **details})
-        print(line, file=self._stream or sys.stderr, flush=True)
+            said = {"time": at, "level": level, "code": code, "who": self._who, "host": self._host, "job": self._job}
+            line = json.dumps({**said, "run": self.run(), "text": text, **details})
+        with contextlib.suppress(OSError):  # nobody reads any more; the job goes on
+            print(line, file=self._stream or sys.stderr, flush=True)
 
     def append(self, record: DecisionRecord | RecoveryRecord) -> None:
         """One line of every decision and recovery."""

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
 
@@ -11,6 +11,7 @@ from understudy.errors import UsageError
 _COMMANDS = {
     "run": ("understudy.cli.run", "run a training script with spares (the flags of torchrun, plus --spares)"),
     "coordinator": ("understudy.cli.coordinator", "decide for a job on many hosts; one of several coordinators leads"),
+    "config": ("understudy.cli.config", "check configuration files, and compare those of several hosts"),
     "certs": ("understudy.cli.certs", "make certificates for trying out many hosts"),
     "status": ("understudy.cli.status", "show a running job: ranks, spares, the last recovery"),
     "events": ("understudy.cli.events", "show what was decided in a running job, and why"),
@@ -30,10 +31,12 @@ USAGE_ERROR = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parser = build_parser(only=given[0] if given else None)
-    args = parser.parse_args(given)
+    only = given[0] if given else None
+    args = build_parser(only).parse_args(given)
     module = import_module(_COMMANDS[args.command][0])
     try:
+        if getattr(args, "config", None) is not None:
+            args = build_parser(only, _configured(args)).parse_args(given)
         code: int = module.main(args)
     except UsageError as error:
         print(f"understudy: error: {error}", file=sys.stderr)
@@ -41,8 +44,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """`only`: the command whose flags are wanted; the others are listed, but their modules stay unread."""
+def _configured(args: argparse.Namespace) -> Mapping[str, object]:
+    from understudy.cli.config_file import read_config
+
+    return read_config(args.config).defaults(args.command)
+
+
+def build_parser(only: str | None = None, defaults: Mapping[str, object] | None = None) -> argparse.ArgumentParser:
+    """`only`: the command whose flags are wanted; the others are listed, but their modules stay unread. `defaults`: of
+    its flags, instead of their own."""
     parser = argparse.ArgumentParser(
         prog="understudy",
         description="A spare process takes over a dead training rank at the same step, while the others stay in "
@@ -54,4 +64,5 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=help_text, description=help_text)
         if name == only:
             import_module(module).add_arguments(command)
+            command.set_defaults(**(defaults or {}))
     return parser

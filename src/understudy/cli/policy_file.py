@@ -1,4 +1,5 @@
-"""`--policy FILE`: the limits of a job and the budget of each rung of the ladder, in one TOML file.
+"""`--policy FILE`: the limits of a job and the budget of each rung of the ladder, in one TOML file. The table
+`[policy]` of a configuration file has the same keys.
 
 Strict: what is misspelt or of the wrong type is refused by its name. Flags of the command line win over the file, and
 the file over the defaults. `docs/policy.md` explains the keys.
@@ -6,12 +7,13 @@ the file over the defaults. `docs/policy.md` explains the keys.
 
 import argparse
 import re
-import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
+from understudy.cli.toml_files import no_such_key, read_toml
 from understudy.errors import SettingsError
 from understudy.protocol.policy import Policy
 from understudy.protocol.rungs import RungLimits
@@ -97,21 +99,35 @@ class PolicyFile(_Table, frozen=True, kw_only=True):
 
 def read_policy_file(path: Path) -> PolicyFile:
     """Raises `SettingsError`, which names the file and the key."""
+    tables = read_toml("--policy", path)
     try:
-        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), PolicyFile)
-    except OSError as error:
-        raise SettingsError(f"--policy {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return policy_from(tables)
+    except SettingsError as error:
         raise SettingsError(f"--policy {path}: {error}") from None
+
+
+def policy_from(tables: Mapping[str, Any], within: str = "") -> PolicyFile:
+    """Raises `SettingsError`, which names the key; the caller knows the file. `within`: where the tables are."""
+    try:
+        return msgspec.convert(tables, PolicyFile)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"--policy {path}: {_by_name(str(error))}") from None
+        raise SettingsError(_by_name(str(error), within)) from None
 
 
-def _by_name(complaint: str) -> str:
+def _by_name(complaint: str, within: str) -> str:
     """msgspec's words, with the key first."""
     what, _, where = complaint.partition(" - at `$")
-    key = where.rstrip("`").lstrip(".")
+    path = where.rstrip("`").lstrip(".")
+    key = ".".join(part for part in (within, path) if part)
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", what)
     if unknown is not None:
-        return f"{f'{key}.' if key else ''}{unknown[1]}: there is no such key"
+        return no_such_key(key, unknown[1], _keys_at(path))
     return f"{key}: {what[:1].lower()}{what[1:]}"
+
+
+def _keys_at(path: str) -> tuple[str, ...]:
+    table: Any = PolicyFile()
+    for part in path.split(".") if path else ():
+        table = getattr(table, part.replace("-", "_"))
+    keys: tuple[str, ...] = table.__struct_encode_fields__
+    return keys

@@ -22,6 +22,8 @@ from understudy.agent import inventory
 from understudy.agent.supervisor import Supervisor
 from understudy.cli import run_flags
 from understudy.cli.http_flags import make_feed, read_api_request
+from understudy.cli.log import Log
+from understudy.cli.logged import LoggedTerminal
 from understudy.cli.run_on_host import run_on_host
 from understudy.cli.terminal import Terminal, View, make_terminal
 from understudy.coordinator.coordinator import Coordinator
@@ -48,22 +50,26 @@ if TYPE_CHECKING:
     from understudy.api.opening import ApiRequest
 
 add_arguments = run_flags.add_arguments
+_WHO = "understudy agent"  # in its log
 _STEPPED = (*STEPPING, Place.RELEASED)
 _LAST_WORDS = 1.0  # seconds for what is written when the workers have ended; the rest had its time before
 
 
 def main(args: argparse.Namespace) -> int:
     run_dir = _run_dir(args.run_dir, shared=bool(args.coordinator))
-    live = sys.stderr.isatty() and not args.plain
+    logged = bool(args.coordinator) or args.log_format != "text"
+    live = sys.stderr.isatty() and not args.plain and not logged
     request = run_flags.read_request(args, dict(os.environ), run_dir, live)
     certificates = None if args.certs is None else Certificates.read(args.certs)
     api = read_api_request(args, certificates)
     restore = _write_run_info(run_dir, request)
-    terminal = make_terminal(live, run_dir)
+    log = Log(_WHO, args.job, args.log_format, host=request.plan.host or socket.gethostname())
+    terminal = LoggedTerminal(run_dir, log) if logged else make_terminal(live, run_dir)
     try:
         if args.coordinator:
-            job = run_on_host(args, request, certificates, terminal, restore)
+            job = run_on_host(args, request, certificates, terminal, log, restore)
         else:
+            log.run = lambda: run_dir.name
             job = _run(request, terminal, api, args.health, restore)
         return asyncio.run(watched(job, certificates, terminal.say)).exit_code
     except KeyboardInterrupt:  # before the first process was started

@@ -17,6 +17,7 @@ from pathlib import Path
 from understudy.agent.logs import LogPlan, parse_std
 from understudy.agent.plan import LaunchPlan
 from understudy.cli import http_flags
+from understudy.cli.log import FORMATS
 from understudy.cli.policy_file import PolicyFile, read_policy_file
 from understudy.errors import SettingsError
 from understudy.protocol.policy import Policy
@@ -133,6 +134,7 @@ def _add_own_flags(parser: argparse.ArgumentParser) -> None:
     _flag(group, "--no-degrade", action="store_true", help="never go on without a replica that lost a rank")
     _flag(group, "--max-restarts-from-memory", type=int, default=None, help="times all processes may begin anew")
     _flag(group, "--policy", type=Path, default=None, help="file with limits and the budget of each rung (TOML)")
+    _flag(group, "--config", type=Path, default=None, help="file with any of these flags, under [run] (TOML)")
     _flag(group, "--max-replacements", type=int, default=None, help="processes started later")
     _flag(group, "--max-deaths-per-step", type=int, default=None, help="losses of one rank")
     _flag(group, "--unresponsive-timeout", type=float, default=None, help="a stopped or deaf rank that others wait for")
@@ -160,23 +162,23 @@ def _add_own_flags(parser: argparse.ArgumentParser) -> None:
     _flag(group, "--min-healthy", type=int, default=None, help="ranks that must be well for a request (0: half)")
     _flag(group, "--notice", type=float, default=0.0, help="on SIGTERM, seconds in which ranks move to other hosts")
     _flag(group, "--plain", action="store_true", help="no live line on the terminal")
+    _flag(group, "--log-format", choices=FORMATS, default="text", help="lines for people, or JSON for machines")
 
 
 # -- from flags to a request ------------------------------------------------------------------------------------------
 
 
 def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_dir: Path, live: bool) -> RunRequest:
-    file = PolicyFile() if given.policy is None else read_policy_file(given.policy)
+    file = policy_file_of(given)
     args = file.beneath(given)
     _refuse_what_is_not_supported(args)
-    world_size = _hosts(args.nnodes) * _world_size(args.nproc_per_node)
-    policy = _policy(args, world_size, file)
+    policy = policy_of(args, file)
     command = _command(args, environment)
     return RunRequest(
         plan=LaunchPlan(
             command=command,
             environment=environment,
-            world_size=world_size,
+            world_size=policy.world_size,
             host=(args.host_name or socket.gethostname()) if args.coordinator else "",
             store_host=(args.local_addr or socket.gethostbyname(socket.gethostname()))
             if args.coordinator
@@ -202,6 +204,13 @@ def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_
         notice=_notice(args),
         remarks=_remarks(args),
     )
+
+
+def policy_file_of(given: argparse.Namespace) -> PolicyFile:
+    """What `--policy` names, or the table of a configuration file that stands in its place."""
+    if isinstance(given.policy, PolicyFile):
+        return given.policy
+    return PolicyFile() if given.policy is None else read_policy_file(given.policy)
 
 
 def _refuse_what_is_not_supported(args: argparse.Namespace) -> None:
@@ -278,7 +287,8 @@ def _at_least(flag: str, value: int, least: int) -> int:
     return value
 
 
-def _policy(args: argparse.Namespace, world_size: int, file: PolicyFile) -> Policy:
+def policy_of(args: argparse.Namespace, file: PolicyFile) -> Policy:
+    """What all hosts of a job must have alike: the coordinator compares it. `args`: with the file beneath them."""
     for flag in _TIMEOUTS:
         if not getattr(args, flag) > 0:
             raise SettingsError(f"--{flag.replace('_', '-')} {getattr(args, flag)}: must be more than 0")
@@ -288,6 +298,7 @@ def _policy(args: argparse.Namespace, world_size: int, file: PolicyFile) -> Poli
             f"not (--unresponsive-timeout {args.unresponsive_timeout:g})"
         )
     restarts = _at_least("--max-restarts", args.max_restarts, 0)
+    world_size = _hosts(args.nnodes) * _world_size(args.nproc_per_node)
     default = Policy(world_size=world_size)
     return Policy(
         world_size=world_size,

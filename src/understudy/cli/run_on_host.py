@@ -8,8 +8,9 @@ from collections.abc import Callable
 import msgspec
 
 from understudy.agent import inventory
-from understudy.agent.relay import Introduction, Relay
+from understudy.agent.relay import Introduction, Relay, Tell
 from understudy.agent.supervisor import Supervisor
+from understudy.cli.log import Log
 from understudy.cli.run_flags import RunRequest
 from understudy.cli.terminal import Terminal
 from understudy.cli.token_files import read_token
@@ -28,9 +29,11 @@ async def run_on_host(
     request: RunRequest,
     certificates: Certificates | None,
     terminal: Terminal,
+    log: Log,
     restore: Callable[[], None],
 ) -> StopJob:
-    """`restore`: makes the folder of the run readable again, should somebody remove it."""
+    """`log`: learns here which run it is. `restore`: makes the folder of the run readable again, should somebody remove
+    it."""
     clock = SystemClock()
     files = BackgroundFiles(terminal.say)
     supervisor = Supervisor(
@@ -48,9 +51,11 @@ async def run_on_host(
         addresses=[part.strip() for part in args.coordinator.split(",") if part.strip()],
         certificates=certificates,
         clock=clock,
-        say=terminal.say,
+        tell=terminal.tell,
     )
-    departure = Departure(request, supervisor, relay, terminal.say)
+    log.run = lambda: relay.run
+    departure = Departure(request, supervisor, relay, terminal.tell)
+    terminal.tell("starting", f"{_offer(args, request)}; run folder {request.plan.run_dir}")
     for number in request.signals:
         asyncio.get_running_loop().add_signal_handler(number, departure.on_signal, number)
     try:
@@ -63,13 +68,19 @@ async def run_on_host(
     return stop
 
 
+def _offer(args: argparse.Namespace, request: RunRequest) -> str:
+    ranks = request.policy.world_size // request.policy.hosts
+    offered = f"{ranks} spares" if args.spare_host else f"{ranks} ranks, {args.spares} spares"
+    return f"job {args.job}: this host offers {offered} to {args.coordinator}"
+
+
 class Departure:
     """What happens on a signal: only this host's part ends. With --notice its ranks move away first, as long as that
     lasts; a second signal ends the wait."""
 
-    def __init__(self, request: RunRequest, supervisor: Supervisor, relay: Relay, say: Callable[[str], None]) -> None:
+    def __init__(self, request: RunRequest, supervisor: Supervisor, relay: Relay, tell: Tell) -> None:
         self._notice, self._host = request.notice, HostId(request.plan.host)
-        self._supervisor, self._relay, self._say = supervisor, relay, say
+        self._supervisor, self._relay, self._tell = supervisor, relay, tell
         self._waiting: asyncio.Task[None] | None = None
 
     def on_signal(self, number: signal.Signals) -> None:
@@ -87,7 +98,9 @@ class Departure:
         clock = SystemClock()
         deadline = clock.now() + self._notice
         asked = False
-        self._say(f"{number.name}: ranks {self._ranks()} move away from this host within {self._notice:g} s (--notice)")
+        ranks = self._ranks()
+        text = f"{number.name}: ranks {ranks} move away from this host within {self._notice:g} s (--notice)"
+        self._tell("leaving", text, ranks=ranks)
         while self._ranks() and clock.now() < deadline:
             if self._relay.connected and not asked:
                 asked = True

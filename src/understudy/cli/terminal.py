@@ -74,7 +74,7 @@ class Terminal:
 
     def begin(self, command: tuple[str, ...], world_size: int, spares: int, remarks: Iterable[str]) -> None:
         ranks = f"{world_size} rank{'s' if world_size != 1 else ''}, {spares} spare{'s' if spares != 1 else ''}"
-        self.say(f"starting {ranks}: {shlex.join(command)}")
+        self.tell("starting", f"starting {ranks}: {shlex.join(command)}")
         self.say(f"run folder {self._run_dir}")
         for remark in remarks:
             self.say(remark)
@@ -102,6 +102,10 @@ class Terminal:
     # -- what happens -------------------------------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
+        self.tell("note", text)
+
+    def tell(self, _code: str, text: str, /, **_: object) -> None:
+        """A person needs the text only."""
         self._write(_block([text]))
 
     def append(self, record: DecisionRecord | RecoveryRecord) -> None:
@@ -122,10 +126,10 @@ class Terminal:
     def _show_members(self, view: View) -> None:
         if view.members != self._last_members and view.ranks_up == view.world_size:
             self._last_members = view.members
-            self.say(view.members)
+            self.tell("members", view.members)
 
     def _show_progress(self, view: View) -> None:
-        self.say(f"{self.progress_text(view)} | {view.members}")
+        self.tell("progress", f"{self.progress_text(view)} | {view.members}", step=view.step)
 
     def progress_text(self, view: View) -> str:
         if view.step is None:
@@ -257,12 +261,12 @@ def end_lines(stop: StopJob, run_dir: Path) -> list[str]:
     word = "stopped" if stop.outcome is Outcome.STOPPED else "failed"
     lines = [f"--- the job {word} (exit code {stop.exit_code})", f"    why      {stop.reason}"]
     if stop.outcome is Outcome.FAILED:
-        lines.append(f"    to do    {_advice(stop.reason)}")
+        lines.append(f"    to do    {advice(stop.reason)}")
     return [*lines, f"    run      {run_dir}", f"    more     understudy explain {shlex.quote(str(run_dir))}"]
 
 
-def _advice(reason: str) -> str:
-    for sign, advice in (
+def advice(reason: str) -> str:
+    for sign, to_do in (
         ("its process exited with code", "the process ended itself, without a traceback: see its output above"),
         ("failed twice in a row", "the script itself fails: see its traceback above, correct it and start again"),
         ("without a new fault, and stands still", "the ranks do not do the same: see above where each of them stands"),
@@ -274,5 +278,5 @@ def _advice(reason: str) -> str:
         ("ended its script", "see the output of that rank above"),
     ):
         if sign in reason:
-            return advice
+            return to_do
     return "see the reason above and the story of the run"

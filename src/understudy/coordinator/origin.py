@@ -18,6 +18,7 @@ from understudy.protocol.requests import DrainHost
 from understudy.wire import cluster as wire
 
 _MOST_SPARES = 1024  # on one host
+_OF_THE_MACHINE = ("donors_per_receiver",)  # follow from a host's CPUs: no flag could make them equal
 
 
 def check_greeting(attend: wire.Attend, policy: Policy) -> None:
@@ -34,9 +35,15 @@ def check_greeting(attend: wire.Attend, policy: Policy) -> None:
         )
 
 
+def differing_settings(one: Policy, other: Policy) -> list[str]:
+    """What all hosts of a job must have alike, and these have not."""
+    names = [setting.name for setting in fields(Policy) if setting.name not in _OF_THE_MACHINE]
+    return [name for name in names if getattr(one, name) != getattr(other, name)]
+
+
 def check_settings(host: str, its: Policy, jobs: Policy) -> None:
     """All hosts of a job must have been started with the same flags."""
-    names = [setting.name for setting in fields(Policy) if getattr(its, setting.name) != getattr(jobs, setting.name)]
+    names = differing_settings(its, jobs)
     if names:
         told = [f"{name.replace('_', '-')} {getattr(its, name)} (the job: {getattr(jobs, name)})" for name in names]
         raise WireError(

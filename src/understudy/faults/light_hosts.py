@@ -76,7 +76,7 @@ class LightHost:
             addresses=[meeting.address],
             certificates=meeting.certificates,
             clock=SystemClock(),
-            say=lambda _: None,
+            tell=_keep_quiet,
         )
 
     def start_member(self, member: MemberId, seat: Seat | None, _host: HostId, _store: str = "") -> None:
@@ -195,6 +195,10 @@ async def run(options: argparse.Namespace) -> None:
     while line := await commands.readline():
         print(json.dumps(crowd.answer(line.decode())), flush=True)
     connecting.cancel()
+
+
+def _keep_quiet(_code: str, _text: str, /, **_: object) -> None:
+    return
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ def conceal(command: Sequence[str]) -> tuple[str, ...]:
         if next_is_secret and not argument.startswith("-"):
             kept.append(CONCEALED)
             next_is_secret = False
-        elif found is None or not _is_secret(found["name"]):
+        elif found is None or not is_secret(found["name"]):
             kept.append(_IN_ADDRESS.sub(rf"\g<1>{CONCEALED}@", argument))
             next_is_secret = False
         elif found["value"] is not None:
@@ -37,7 +37,12 @@ def conceal(command: Sequence[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def _is_secret(name: str) -> bool:
+def has_password(text: str) -> bool:
+    """An address such as `https://user:X@host`."""
+    return _IN_ADDRESS.search(text) is not None
+
+
+def is_secret(name: str) -> bool:
     """Not every token is one: a padding token is not."""
     plain = name.lower().replace("_", "-").replace(".", "-")
     return plain == "token" or plain.rpartition("-")[2] in _WORDS or f"-{plain}".endswith(_ENDINGS)
