@@ -11,12 +11,14 @@ from tests.coordinator.lines import TOKEN
 
 from understudy.coordinator.etcd import EtcdKeeper
 from understudy.coordinator.etcd_client import EtcdAccess
+from understudy.coordinator.store_login import StoreLogin
 from understudy.faults import etcd_servers
 from understudy.faults.coordinators import running
 from understudy.faults.etcd_servers import Servers
 from understudy.files.private import write_private
-from understudy.wire.certificates import NAME, Certificates
+from understudy.wire.certificates import Certificates
 from understudy.wire.issuing import make_set
+from understudy.wire.roles import NAME
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -57,7 +59,7 @@ def test_with_certificates_and_a_login_and_not_without(tmp_path: Path) -> None:
     make_set(tmp_path / "ours", ["etcd", "boss"])
     make_set(tmp_path / "others", ["boss"])
     ours, others = (Certificates.read(tmp_path / whose / "boss") for whose in ("ours", "others"))
-    known = {"user": "coordinator", "password": "password of it"}
+    known, wrong = StoreLogin(("coordinator", "password of it")), StoreLogin(("coordinator", "wrong"))
     with etcd_servers.running(tmp_path, certificates=tmp_path / "ours" / "etcd") as servers:
         lock(servers)
 
@@ -65,13 +67,13 @@ def test_with_certificates_and_a_login_and_not_without(tmp_path: Path) -> None:
             def keeper(access: EtcdAccess) -> EtcdKeeper:
                 return EtcdKeeper(servers.address, "job", access=access)
 
-            assert await leads(keeper(EtcdAccess(ours, NAME, **known)), 20.0)
+            assert await leads(keeper(EtcdAccess(ours, NAME, known)), 20.0)
             for access in (
                 EtcdAccess(),
-                EtcdAccess(others, NAME, **known),
-                EtcdAccess(ours, "another.name", **known),
+                EtcdAccess(others, NAME, known),
+                EtcdAccess(ours, "another.name", known),
                 EtcdAccess(ours, NAME),
-                EtcdAccess(ours, NAME, "coordinator", "wrong"),
+                EtcdAccess(ours, NAME, wrong),
             ):
                 assert not await leads(keeper(access), 2.0), access
 

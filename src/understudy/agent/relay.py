@@ -26,6 +26,7 @@ from understudy.wire import cluster as wire
 from understudy.wire import sealing, transport, versions
 from understudy.wire.certificates import Certificates
 from understudy.wire.inventory import HostInventory
+from understudy.wire.job_tokens import JobTokens
 from understudy.wire.messages import Assign, FromAgent
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts to connect
@@ -49,10 +50,11 @@ class Hands(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Introduction:
-    """How this host presents itself. `store`: the address of its c10d store; `members`: who lives here now."""
+    """How this host presents itself. `token`: the job's; a new line uses the one that is present then. `store`: the
+    address of its c10d store; `members`: who lives here now."""
 
     job: str
-    token: str
+    token: str | JobTokens
     host: str
     ranks: int
     spares: int
@@ -77,6 +79,7 @@ class Relay:
         say: Callable[[str], None],
     ) -> None:
         self._introduction, self._hands = introduction, hands
+        self._tokens = JobTokens.of(introduction.token)
         self._addresses, self._certificates = list(addresses), certificates
         self._clock, self._say = clock, say
         self.term, self.run = 0, ""
@@ -214,7 +217,7 @@ class Relay:
     async def _attend(self, address: str) -> str:
         channel = transport.open_channel(address, self._certificates)
         try:
-            stream = await sealing.call(channel.stream_stream(transport.PATH), self._introduction.token, _ANSWER_LIMIT)
+            stream = await sealing.call(channel.stream_stream(transport.PATH), self._tokens.own, _ANSWER_LIMIT)
             await asyncio.wait_for(stream.write(wire.encode(self._greeting())), _ANSWER_LIMIT)
             answer = await asyncio.wait_for(stream.read(), _ANSWER_LIMIT)
             welcome = wire.decode_to_host(answer) if isinstance(answer, bytes) else None

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 
 from understudy.cli.token_files import read_api_token
 from understudy.errors import SettingsError
-from understudy.wire.certificates import NAME, Certificates
+from understudy.wire.certificates import Certificates
+from understudy.wire.roles import NAME, PartyRole, certified_in
 
 REFUSED, UNREACHABLE, NOT_ALLOWED = 1, 3, 4
 _TIMEOUT = 10.0  # seconds for an answer
@@ -213,11 +214,15 @@ class Client:
 
 
 class _Https(http.client.HTTPSConnection):
-    """A job's certificate is for the name `understudy`, whatever its address."""
+    """A job's certificate is a coordinator's, for the name `understudy`, whatever its address. Nobody else sees the
+    token."""
 
     def connect(self) -> None:
         plain = socket.create_connection((self.host, self.port), self.timeout)
-        self.sock = self._context.wrap_socket(plain, server_hostname=NAME)
+        sock = self.sock = self._context.wrap_socket(plain, server_hostname=NAME)
+        if why_not := certified_in(sock.getpeercert()).why_not(PartyRole.COORDINATOR):
+            reason = f"{self.host}:{self.port}: the certificate of whoever answers there is {why_not}"
+            raise ApiProblem(NOT_ALLOWED, reason, "look at the address, and at the certificates of its coordinator")
 
     _context: ssl.SSLContext
 
@@ -225,7 +230,7 @@ class _Https(http.client.HTTPSConnection):
 def _context(certs: Path | None) -> ssl.SSLContext:
     if certs is None:
         raise SettingsError("an API with https needs --certs FOLDER with ca.pem, cert.pem and key.pem")
-    Certificates.read(certs)  # says what is missing, or that others may read the key
+    Certificates.read(certs, PartyRole.API_CLIENT)  # says what is missing, or that others may read the key
     try:
         context = ssl.create_default_context(cafile=str(certs / "ca.pem"))
         context.load_cert_chain(certs / "cert.pem", certs / "key.pem")

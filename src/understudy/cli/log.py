@@ -32,6 +32,10 @@ class Log:
     def say(self, text: str) -> None:
         self.tell("note", text)
 
+    def warn(self, text: str) -> None:
+        """What the operator has to mend; it is no decision of the job."""
+        self.tell("warn", text)
+
     def tell(self, code: str, text: str, *, failed: bool = False, **details: object) -> None:
         """`details`: for machines only."""
         at = datetime.fromtimestamp(self._wall(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -24,6 +24,7 @@ from understudy.cli import run_flags
 from understudy.cli.http_flags import make_feed, read_api_request
 from understudy.cli.run_on_host import run_on_host
 from understudy.cli.terminal import Terminal, View, make_terminal
+from understudy.cli.token_files import read_job_tokens
 from understudy.coordinator.coordinator import Coordinator
 from understudy.coordinator.port import Journals
 from understudy.coordinator.probes import serving_probes
@@ -42,6 +43,7 @@ from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
 from understudy.wire.certificates import Certificates
 from understudy.wire.renewal import watched
+from understudy.wire.roles import PartyRole
 
 if TYPE_CHECKING:
     from understudy.api.feed import Feed
@@ -56,16 +58,19 @@ def main(args: argparse.Namespace) -> int:
     run_dir = _run_dir(args.run_dir, shared=bool(args.coordinator))
     live = sys.stderr.isatty() and not args.plain
     request = run_flags.read_request(args, dict(os.environ), run_dir, live)
-    certificates = None if args.certs is None else Certificates.read(args.certs)
+    role = PartyRole.AGENT if args.coordinator else PartyRole.COORDINATOR  # on one host this process decides itself
+    certificates = None if args.certs is None else Certificates.read(args.certs, role)
+    tokens = read_job_tokens(args.token_file) if args.coordinator else None
     api = read_api_request(args, certificates)
     restore = _write_run_info(run_dir, request)
     terminal = make_terminal(live, run_dir)
     try:
-        if args.coordinator:
-            job = run_on_host(args, request, certificates, terminal, restore)
+        if tokens is not None:
+            job = run_on_host(args, request, certificates, tokens, terminal, restore)
         else:
             job = _run(request, terminal, api, args.health, restore)
-        return asyncio.run(watched(job, certificates, terminal.say)).exit_code
+        given = (certificates, tokens, None if api is None else api.tokens)
+        return asyncio.run(watched(job, given, terminal.say)).exit_code
     except KeyboardInterrupt:  # before the first process was started
         return 128 + signal.SIGINT
 
