@@ -118,7 +118,7 @@ def test_a_stream_ends_with_the_server(tmp_path: Path) -> None:
 
 
 def test_both_sides_prove_who_they_are(tmp_path: Path) -> None:
-    make_set(tmp_path / "certs", ["boss", "guest"])
+    make_set(tmp_path / "certs", ["boss", "guest", "host1"], coordinators=["boss"], api_clients=["guest"])
 
     def context(party: str | None) -> ssl.SSLContext:
         made = ssl.create_default_context(cafile=str(tmp_path / "certs" / "ca.pem"))
@@ -126,9 +126,13 @@ def test_both_sides_prove_who_they_are(tmp_path: Path) -> None:
             made.load_cert_chain(tmp_path / "certs" / party / "cert.pem", tmp_path / "certs" / party / "key.pem")
         return made
 
-    async def story(server: ApiServer, _: Stage) -> None:
+    async def story(server: ApiServer, stage: Stage) -> None:
         assert server.url.startswith("https://")
         assert (await ask(server.port, GET, context("guest"))).startswith(b"HTTP/1.1 200")
+        for request in (GET, GET.replace(b"/v1/job", b"/health")):
+            answer = await ask(server.port, request, context("host1"))
+            assert answer.startswith(b"HTTP/1.1 403") and b"has the role agent, not api-client" in answer
+        assert stage.api.metrics.refusals == {"certificate": 2}
         with contextlib.suppress(ssl.SSLError, ConnectionError):
             assert not await ask(server.port, GET, context(None))
         with contextlib.suppress(ConnectionError):
