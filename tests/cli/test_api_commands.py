@@ -164,6 +164,10 @@ def test_over_tls_both_sides_prove_who_they_are(
         assert main(["status", "--api", server.url, "--certs", str(tmp_path / "ours" / "guest")]) == 0
         assert main(["status", "--api", server.url, "--certs", str(tmp_path / "others" / "guest")]) == 4
         assert "of the same authority" in capsys.readouterr().err
+        assert "cert.pem ends in" not in capsys.readouterr().err
+        make_set(tmp_path / "ours", ["boss", "guest", "host1"], coordinators=["boss"], api_clients=["guest"], days=2)
+        main(["status", "--api", server.url, "--certs", str(tmp_path / "ours" / "guest")])
+        assert f"understudy: the certificate {tmp_path}/ours/guest/cert.pem ends in 48 hours" in capsys.readouterr().err
         assert main(["status", "--api", server.url, "--certs", str(tmp_path / "ours" / "host1")]) == 2
         assert "has the role agent, not api-client; `understudy certs" in capsys.readouterr().err
         assert main(["status", "--api", server.url]) == 2

@@ -32,6 +32,7 @@ from understudy.wire.messages import Assign, FromAgent
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts to connect
 _ANSWER_LIMIT = 5.0  # seconds for a coordinator to welcome or refuse us
 _ENDS_KEPT = 1000
+_LOOK_AT_CERTIFICATES_EVERY = 10.0  # seconds; `wire.renewal` reads them as often
 
 
 class Hands(Protocol):
@@ -272,12 +273,24 @@ class Relay:
             outbox.put_nowait(wire.encode(message))
         self._outbox, self.connected = outbox, True
         writing = asyncio.create_task(self._write(stream, outbox))
+        certified = asyncio.create_task(self._tell_of_certificates(outbox))
         try:
             while isinstance(data := await stream.read(), bytes):
                 self._obey(wire.decode_to_host(data))
             return "the connection ended"
         finally:
             writing.cancel()
+            certified.cancel()
+
+    async def _tell_of_certificates(self, outbox: "asyncio.Queue[bytes]") -> None:
+        """When they end, so that whoever watches the coordinator sees it for all hosts. A line outlives them."""
+        told = None
+        while self._certificates is not None:
+            ends = self._certificates.ends().values()
+            if ends and min(ends) != told:
+                told = min(ends)
+                outbox.put_nowait(wire.encode(wire.CertificateEnds(at=int(told))))
+            await asyncio.sleep(_LOOK_AT_CERTIFICATES_EVERY)
 
     @staticmethod
     async def _write(stream: Any, outbox: "asyncio.Queue[bytes]") -> None:

@@ -6,6 +6,8 @@ import http.client
 import json
 import socket
 import ssl
+import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +18,7 @@ from urllib.parse import urlsplit
 from understudy.cli.token_files import read_api_token
 from understudy.errors import SettingsError
 from understudy.wire.certificates import Certificates
+from understudy.wire.renewal import WARN_BEFORE, warning
 from understudy.wire.roles import NAME, PartyRole, certified_in
 
 REFUSED, UNREACHABLE, NOT_ALLOWED = 1, 3, 4
@@ -245,7 +248,18 @@ def client_for(args: argparse.Namespace) -> Client:
     url = args.api if run is None else _url_of(run)
     if not _is_good(url):
         raise SettingsError(f"--api {url}: give it as http://HOST:PORT")
+    _warn_of_the_end(args.certs)
     return Client(url.rstrip("/"), read_api_token(args.token_file), args.certs, run)
+
+
+def _warn_of_the_end(certs: Path | None) -> None:
+    """Of the caller's own certificates: no server knows them."""
+    if certs is None:
+        return
+    certificates, now = Certificates.read(certs, PartyRole.API_CLIENT), time.time()
+    for file, end in certificates.ends().items():
+        if end - now < WARN_BEFORE:
+            print(f"understudy: {warning(certificates, file, end, now)}", file=sys.stderr)
 
 
 def _is_good(url: str) -> bool:

@@ -9,7 +9,7 @@ import contextlib
 import resource
 import signal
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,6 +76,7 @@ def main(args: argparse.Namespace) -> int:
     tokens = read_job_tokens(args.token_file)
     access = _etcd_access(args)
     api = _read_api_request(args, certificates)
+    api = None if api is None else replace(api, store_certificates=access.certificates)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one open file per host; the usual limit is 1,024
     try:
