@@ -7,6 +7,7 @@ import signal
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from tests.api.stage import READER, Stage
@@ -14,12 +15,14 @@ from tests.ledger.made_up import WrittenAtOnce
 
 from understudy.api import server as server_module
 from understudy.api.address import ADDRESS_FILE
+from understudy.api.job import JobDoor
 from understudy.api.metrics import Metrics
 from understudy.api.opening import ApiRequest, serving
 from understudy.api.rules import Rules
 from understudy.api.server import ApiServer
 from understudy.errors import SettingsError
 from understudy.foundation.clock import SystemClock
+from understudy.foundation.ids import HostId
 from understudy.ledger.writing import RecordLog
 from understudy.wire.certificates import Certificates
 from understudy.wire.connections import NO_REQUEST, SILENT, ConnectionLimits
@@ -118,7 +121,7 @@ def test_a_stream_ends_with_the_server(tmp_path: Path) -> None:
 
 
 def test_both_sides_prove_who_they_are(tmp_path: Path) -> None:
-    make_set(tmp_path / "certs", ["boss", "guest"])
+    make_set(tmp_path / "certs", ["boss", "guest", "host1"], coordinators=["boss"], api_clients=["guest"])
 
     def context(party: str | None) -> ssl.SSLContext:
         made = ssl.create_default_context(cafile=str(tmp_path / "certs" / "ca.pem"))
@@ -126,9 +129,13 @@ def test_both_sides_prove_who_they_are(tmp_path: Path) -> None:
             made.load_cert_chain(tmp_path / "certs" / party / "cert.pem", tmp_path / "certs" / party / "key.pem")
         return made
 
-    async def story(server: ApiServer, _: Stage) -> None:
+    async def story(server: ApiServer, stage: Stage) -> None:
         assert server.url.startswith("https://")
         assert (await ask(server.port, GET, context("guest"))).startswith(b"HTTP/1.1 200")
+        for request in (GET, GET.replace(b"/v1/job", b"/health")):
+            answer = await ask(server.port, request, context("host1"))
+            assert answer.startswith(b"HTTP/1.1 403") and b"has the role agent, not api-client" in answer
+        assert stage.api.metrics.refusals == {"certificate": 2}
         with contextlib.suppress(ssl.SSLError, ConnectionError):
             assert not await ask(server.port, GET, context(None))
         with contextlib.suppress(ConnectionError):
@@ -164,6 +171,23 @@ def test_the_end_of_the_certificates_is_exported(tmp_path: Path) -> None:
     metrics = Metrics(Stage(tmp_path).door, SystemClock(), certificates)
     for file, end in certificates.ends().items():
         assert metrics.value("understudy_certificate_expires_seconds", file=file) == end
+
+
+def test_the_end_of_agents_certificates_and_of_those_for_etcd_is_exported(tmp_path: Path) -> None:
+    make_set(tmp_path / "certs", ["etcd"])
+    store, door = Certificates.read(tmp_path / "certs" / "etcd", flag="--store-certs"), Stage(tmp_path).door
+
+    class Many:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(door, name)
+
+        def certificate_ends(self) -> dict[HostId, int]:
+            return {HostId("a"): 2_000_000_000, HostId("b"): 1_900_000_000}
+
+    metrics = Metrics(cast(JobDoor, Many()), SystemClock(), None, store)
+    name = "understudy_certificate_expires_seconds"
+    assert metrics.value(name, file="agents/cert.pem") == 1_900_000_000
+    assert metrics.value(name, file="store/cert.pem") == store.ends()["cert.pem"]
 
 
 def test_all_interfaces_are_no_address_for_others(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_a_large_world_shows_only_what_is_not_as_it_should_be() -> None:
 def test_over_tls_both_sides_prove_who_they_are(
     job: ApiJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_set(tmp_path / "ours", ["boss", "guest"])
+    make_set(tmp_path / "ours", ["boss", "guest", "host1"], coordinators=["boss"], api_clients=["guest"])
     make_set(tmp_path / "others", ["guest"])
     server = ApiServer(job.api.app, print)
     job.in_loop(server.open("127.0.0.1:0", Certificates.read(tmp_path / "ours" / "boss")))
@@ -165,6 +165,12 @@ def test_over_tls_both_sides_prove_who_they_are(
         assert main(["status", "--api", server.url, "--certs", str(tmp_path / "ours" / "guest")]) == 0
         assert main(["status", "--api", server.url, "--certs", str(tmp_path / "others" / "guest")]) == 4
         assert "of the same authority" in capsys.readouterr().err
+        assert "cert.pem ends in" not in capsys.readouterr().err
+        make_set(tmp_path / "ours", ["boss", "guest", "host1"], coordinators=["boss"], api_clients=["guest"], days=2)
+        main(["status", "--api", server.url, "--certs", str(tmp_path / "ours" / "guest")])
+        assert f"understudy: the certificate {tmp_path}/ours/guest/cert.pem ends in 48 hours" in capsys.readouterr().err
+        assert main(["status", "--api", server.url, "--certs", str(tmp_path / "ours" / "host1")]) == 2
+        assert "has the role agent, not api-client; `understudy certs" in capsys.readouterr().err
         assert main(["status", "--api", server.url]) == 2
         assert "--certs" in capsys.readouterr().err
     finally:

@@ -1,8 +1,9 @@
 """What `understudy status` says of a job that stands still, or trains without some of its ranks."""
 
+import time
 from typing import Any
 
-from understudy.cli.status import job_lines, member_lines
+from understudy.cli.status import host_lines, job_lines, member_lines
 
 
 def job(**changes: Any) -> dict[str, Any]:
@@ -39,3 +40,13 @@ def test_a_degraded_world_is_called_so_and_its_ranks_are_not_vacant() -> None:
     ]
     rows = [line.split() for line in member_lines(held, world)]
     assert ["1", "nobody", "-", "absent", "-"] in rows and ["3", "nobody", "-", "vacant", "-"] in rows
+
+
+def test_a_hosts_certificate_that_ends_within_a_week_is_named() -> None:
+    plain = {"state": "present", "ranks": [0], "spares_warm": 0, "spares_wanted": 0}
+    soon, late = int(time.time() + 3 * 86400), int(time.time() + 30 * 86400)
+    hosts = [{"host": "a", **plain, "certificate_ends": late}, {"host": "b", **plain, "certificate_ends": soon}]
+    day = time.strftime("%Y-%m-%d", time.gmtime(soon))
+    assert host_lines(hosts)[-1].startswith(f"the certificate of host b ends on {day}")
+    assert not any("certificate of host a" in line for line in host_lines(hosts))
+    assert "certificate" not in "".join(host_lines([{"host": "a", **plain}, {"host": "b", **plain}]))

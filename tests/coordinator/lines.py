@@ -136,6 +136,13 @@ class Agent:
             if isinstance(message, kind):
                 return message
 
+    async def ended_or_welcomed(self) -> str:
+        """What becomes of a greeting: empty if it is answered, else the status with which the line ended."""
+        with contextlib.suppress(transport.grpc_module().aio.AioRpcError):
+            if await asyncio.wait_for(self.stream.read(), 10.0) is not None:
+                return ""
+        return str((await self.call.code()).name)
+
     async def ended(self) -> str:
         """Waits for the end of the line; returns the name of its status."""
         with contextlib.suppress(transport.grpc_module().aio.AioRpcError):

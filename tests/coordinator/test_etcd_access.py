@@ -11,12 +11,14 @@ from tests.coordinator.lines import TOKEN
 
 from understudy.coordinator.etcd import EtcdKeeper
 from understudy.coordinator.etcd_client import EtcdAccess
+from understudy.coordinator.store_login import StoreLogin
 from understudy.faults import etcd_servers
 from understudy.faults.coordinators import running
 from understudy.faults.etcd_servers import Servers
 from understudy.files.private import write_private
-from understudy.wire.certificates import NAME, Certificates
+from understudy.wire.certificates import Certificates
 from understudy.wire.issuing import make_set
+from understudy.wire.roles import NAME
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -57,7 +59,7 @@ def test_with_certificates_and_a_login_and_not_without(tmp_path: Path) -> None:
     make_set(tmp_path / "ours", ["etcd", "boss"])
     make_set(tmp_path / "others", ["boss"])
     ours, others = (Certificates.read(tmp_path / whose / "boss") for whose in ("ours", "others"))
-    known = {"user": "coordinator", "password": "password of it"}
+    known, wrong = StoreLogin(("coordinator", "password of it")), StoreLogin(("coordinator", "wrong"))
     with etcd_servers.running(tmp_path, certificates=tmp_path / "ours" / "etcd") as servers:
         lock(servers)
 
@@ -65,13 +67,13 @@ def test_with_certificates_and_a_login_and_not_without(tmp_path: Path) -> None:
             def keeper(access: EtcdAccess) -> EtcdKeeper:
                 return EtcdKeeper(servers.address, "job", access=access)
 
-            assert await leads(keeper(EtcdAccess(ours, NAME, **known)), 20.0)
+            assert await leads(keeper(EtcdAccess(ours, NAME, known)), 20.0)
             for access in (
                 EtcdAccess(),
-                EtcdAccess(others, NAME, **known),
-                EtcdAccess(ours, "another.name", **known),
+                EtcdAccess(others, NAME, known),
+                EtcdAccess(ours, "another.name", known),
                 EtcdAccess(ours, NAME),
-                EtcdAccess(ours, NAME, "coordinator", "wrong"),
+                EtcdAccess(ours, NAME, wrong),
             ):
                 assert not await leads(keeper(access), 2.0), access
 
@@ -96,3 +98,41 @@ def test_a_coordinator_with_flags_goes_on_when_etcd_has_forgotten_its_login(tmp_
         coordinator.find(r"(not leading any more)")
         servers._start_one("e0")
         coordinator.find(r"(?s)not leading any more.*(leading), term", 40.0)
+
+
+def test_new_certificates_and_a_new_login_are_used_when_etcd_has_to_be_reached_anew(tmp_path: Path) -> None:
+    """Of another authority: the former certificates are of no use any more, in either direction."""
+    make_set(tmp_path / "set", ["etcd", "boss"])
+    write_private(tmp_path / "login", b"coordinator:password of it\n")
+    ours, login = Certificates.read(tmp_path / "set" / "boss"), StoreLogin.read(tmp_path / "login")
+    with etcd_servers.running(tmp_path, certificates=tmp_path / "set" / "etcd") as servers:
+        lock(servers)
+
+        async def story() -> None:
+            keeper = EtcdKeeper(servers.address, "job", access=EtcdAccess(ours, NAME, login))
+            try:
+                async with asyncio.timeout(90.0):
+                    first = await keeper.lead("one:1")
+                    await keeper.record(b"facts")
+                    await asyncio.to_thread(change)
+                    write_private(tmp_path / "login", b"coordinator:its next password\n")
+                    assert ours.read_again() and login.read_again() and not login.read_again()
+                    assert await keeper.read() == b"facts"
+                    assert await keeper.lead("one:1") > first
+            finally:
+                await keeper.close()
+
+        def change() -> None:
+            (server,) = servers.servers.values()
+            for question in (
+                ("user", "delete", "coordinator"),
+                ("user", "add", "coordinator:its next password"),
+                ("user", "grant-role", "coordinator", "jobs"),
+            ):
+                asked = server.ask(*LOGIN, *question)
+                assert asked.returncode == 0, asked.stderr
+            make_set(tmp_path / "set", ["etcd", "boss"])
+            servers.signal("e0", signal.SIGKILL)
+            servers._start_one("e0")
+
+        asyncio.run(story())

@@ -25,6 +25,7 @@ from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import Seat, StopJob
 from understudy.protocol.policy import Policy
 from understudy.wire import cluster as wire
+from understudy.wire.job_tokens import JobTokens
 from understudy.wire.messages import FromAgent
 
 pytestmark = pytest.mark.timeout(LIMIT + 10)
@@ -69,7 +70,11 @@ class Stubborn(Relay):
 
 @contextlib.asynccontextmanager
 async def relay(
-    addresses: Sequence[str], host: str = "a", token: str = TOKEN, kind: type[Relay] = Relay, policy: Policy = POLICY
+    addresses: Sequence[str],
+    host: str = "a",
+    token: str | JobTokens = TOKEN,
+    kind: type[Relay] = Relay,
+    policy: Policy = POLICY,
 ) -> AsyncIterator[tuple[Relay, Hands]]:
     hands = Hands()
     introduction = Introduction(

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import shutil
 import ssl
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ pytestmark = pytest.mark.timeout(LIMIT + 10)
 @pytest.fixture(scope="module")
 def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certs")
-    make_set(folder, ["boss", "a"], coordinators=["boss"])
+    parties = ["boss", "chief", "a", "guest", "both"]
+    clients = ["chief", "guest", "both"]
+    make_set(folder, parties, coordinators=["boss", "chief"], api_clients=clients, agents=["both"])
     make_set(folder / "others", ["a"])
     return folder
 
@@ -42,10 +45,21 @@ def test_the_command_makes_a_set_that_only_its_owner_can_read(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "arguments", [["a", "--coordinator", "b"], ["../a"], ["a", "--days", "0"]], ids=["stranger", "outside", "no days"]
+    ("arguments", "why"),
+    [
+        (["a", "--coordinator", "b"], "--coordinator b is not one of the parties"),
+        (["a", "--coordinator", "a", "--api-client", "b"], "--api-client b is not one of the parties"),
+        (["../a", "--coordinator", "../a"], "cannot be the name of a folder"),
+        (["a", "--coordinator", "a", "--days", "0"], "--days"),
+        (["a", "b"], "--coordinator NAME"),
+    ],
+    ids=["stranger", "strange client", "outside", "no days", "nobody who decides"],
 )
-def test_the_command_refuses_what_cannot_be(tmp_path: Path, arguments: list[str]) -> None:
+def test_the_command_refuses_what_cannot_be(
+    tmp_path: Path, arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["certs", str(tmp_path / "set"), *arguments]) == 2
+    assert why in capsys.readouterr().err
 
 
 def test_with_certificates_of_one_authority_both_sides_are_let_in(certs: Path) -> None:
@@ -76,7 +90,7 @@ def test_a_certificate_is_for_one_host(certs: Path, term: int) -> None:
 def test_without_the_right_certificate_nobody_gets_as_far_as_the_token(certs: Path) -> None:
     async def story() -> None:
         async with coordinator(certificates=certs / "boss") as place:
-            for stranger in (None, certs / "others" / "a"):
+            for stranger in (None, certs / "others" / "a", certs / "boss"):  # the last one is a server's only
                 with pytest.raises(transport.grpc_module().aio.AioRpcError):
                     async with line_to(place, certificates=stranger):
                         pass
@@ -89,8 +103,39 @@ def test_a_hosts_certificate_does_not_make_a_coordinator(certs: Path) -> None:
     async def story() -> None:
         async with coordinator(certificates=certs / "a") as place:
             with pytest.raises(transport.grpc_module().aio.AioRpcError):
-                async with line_to(place, certificates=certs / "boss"):
+                async with line_to(place, certificates=certs / "both"):
                     pass
+
+    play(story)
+
+
+@pytest.mark.parametrize("leads", [True, False], ids=["leader", "standby"])
+@pytest.mark.parametrize("party", ["guest", "chief"])
+def test_who_is_no_agent_gets_no_line_even_with_the_token(certs: Path, party: str, leads: bool) -> None:
+    async def story() -> None:
+        async with (
+            coordinator(certificates=certs / "boss", leads=leads) as place,
+            line_to(place, certificates=certs / party) as agent,
+        ):
+            await agent.say(greeting(party))
+            refusal = await agent.hear(wire.Refuse)
+            assert f"the certificate of host {party} is for {party}" in refusal.reason
+            assert ", not agent;" in refusal.reason and "understudy certs" in refusal.reason and refusal.final
+            assert not refusal.leader and place.service.refused == {"role": 1}
+
+    play(story)
+
+
+def test_who_is_both_may_be_an_agent_and_ask_the_api(certs: Path) -> None:
+    async def story() -> None:
+        async with (
+            coordinator(certificates=certs / "boss") as place,
+            line_to(place, certificates=certs / "both") as agent,
+        ):
+            await agent.say(greeting("both"))
+            await agent.hear(wire.Welcome)
+        async with pages(certs) as port:
+            assert b"200 OK" in await _get(port, _client_context(certs, "both"))
 
     play(story)
 
@@ -185,14 +230,29 @@ def test_renewed_certificates_count_at_the_next_connection_and_end_none(tmp_path
 # -- HTTP --------------------------------------------------------------------------------------------------------------
 
 
+@contextlib.asynccontextmanager
+async def pages(certs: Path) -> AsyncIterator[int]:
+    server = HealthServer({"/health": lambda: {"healthy": True}})
+    yield await server.open("127.0.0.1:0", Certificates.read(certs / "boss"))
+    await server.close()
+
+
 def test_pages_over_tls_want_a_certificate_too(certs: Path) -> None:
     async def story() -> None:
-        server = HealthServer({"/health": lambda: {"healthy": True}})
-        port = await server.open("127.0.0.1:0", Certificates.read(certs / "boss"))
-        assert b"200 OK" in await _get(port, _client_context(certs, "a"))
-        with contextlib.suppress(ssl.SSLError, ConnectionError):
-            assert not await _get(port, _client_context(certs, None))
-        await server.close()
+        async with pages(certs) as port:
+            assert b"200 OK" in await _get(port, _client_context(certs, "guest"))
+            with contextlib.suppress(ssl.SSLError, ConnectionError):
+                assert not await _get(port, _client_context(certs, None))
+
+    play(story)
+
+
+def test_pages_are_for_api_clients_and_not_for_agents(certs: Path) -> None:
+    async def story() -> None:
+        async with pages(certs) as port:
+            answer = await _get(port, _client_context(certs, "a"))
+            assert b"403 Forbidden" in answer and b"has the role agent, not api-client" in answer
+            assert b"healthy" not in answer
 
     play(story)
 
@@ -213,7 +273,7 @@ async def _get(port: int, context: ssl.SSLContext) -> bytes:
 
 
 def test_pages_follow_renewed_certificates(tmp_path: Path) -> None:
-    make_set(tmp_path / "set", ["boss", "a"])
+    make_set(tmp_path / "set", ["boss", "a"], coordinators=["boss"], api_clients=["a"])
     shutil.copytree(tmp_path / "set", tmp_path / "old")
 
     async def story() -> None:
@@ -222,7 +282,7 @@ def test_pages_follow_renewed_certificates(tmp_path: Path) -> None:
         port = await server.open("127.0.0.1:0", certificates)
         old = _client_context(tmp_path / "old", "a")
         assert b"200 OK" in await _get(port, old)
-        make_set(tmp_path / "set", ["boss", "a"])
+        make_set(tmp_path / "set", ["boss", "a"], coordinators=["boss"], api_clients=["a"])
         assert certificates.read_again()
         assert b"200 OK" in await _get(port, _client_context(tmp_path / "set", "a"))
         with pytest.raises(ssl.SSLError):  # it does not trust us, and we do not trust it

@@ -12,13 +12,14 @@ from understudy.errors import SettingsError
 from understudy.wire.certificates import Certificates
 from understudy.wire.issuing import make_set
 from understudy.wire.renewal import RenewalWatch, watched
+from understudy.wire.roles import PartyRole
 
 DAY = 86400.0
 
 
 def party(folder: Path, days: int = 30) -> Certificates:
     make_set(folder, ["host1"], days=days)
-    return Certificates.read(folder / "host1")
+    return Certificates.read(folder / "host1", PartyRole.AGENT)
 
 
 class Watch(RenewalWatch):
@@ -33,7 +34,7 @@ class Watch(RenewalWatch):
         before = len(self.said)
         self.read()
         self.tell()
-        self.warn()
+        self.look_at_the_clock()
         return self.said[before:]
 
 
@@ -43,9 +44,12 @@ def test_when_they_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert all(abs(end - time.time() - 3 * DAY) < 60 for end in ends.values())
     day = time.strftime("%Y-%m-%d", time.gmtime(ends["cert.pem"]))
     assert main(["certs", str(tmp_path / "set")]) == 0
-    assert f"{tmp_path / 'set' / 'host1'}: for host1, until {day}" in capsys.readouterr().out
-    assert main(["certs", str(tmp_path / "new"), "a", "--days", "3"]) == 0
-    assert f"for a, until {day}" in capsys.readouterr().out
+    assert f"{tmp_path / 'set' / 'host1'}: for host1 (agent, api-client, coordinator), until {day}" in (
+        capsys.readouterr().out
+    )
+    assert main(["certs", str(tmp_path / "new"), "a", "b", "--coordinator", "a", "--days", "3"]) == 0
+    told = capsys.readouterr().out
+    assert f"for a (coordinator), until {day}" in told and f"for b (agent), until {day}" in told
     assert main(["certs", str(tmp_path / "empty")]) == 2
 
 
@@ -125,6 +129,6 @@ def test_a_job_is_watched_while_it_runs(tmp_path: Path) -> None:
     async def job() -> int:
         return 7
 
-    assert asyncio.run(watched(job(), party(tmp_path, days=2), said.append)) == 7
+    assert asyncio.run(watched(job(), [party(tmp_path, days=2), None], said.append)) == 7
     assert len(said) == 2 and "host1/cert.pem" in said[0]
-    assert asyncio.run(watched(job(), None, said.append)) == 7
+    assert asyncio.run(watched(job(), [], said.append)) == 7

@@ -27,11 +27,13 @@ from understudy.wire import cluster as wire
 from understudy.wire import sealing, transport, versions
 from understudy.wire.certificates import Certificates
 from understudy.wire.inventory import HostInventory
+from understudy.wire.job_tokens import JobTokens
 from understudy.wire.messages import Assign, FromAgent
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts to connect
 _ANSWER_LIMIT = 5.0  # seconds for a coordinator to welcome or refuse us
 _ENDS_KEPT = 1000
+_LOOK_AT_CERTIFICATES_EVERY = 10.0  # seconds; `wire.renewal` reads them as often
 
 
 class Tell(Protocol):
@@ -56,10 +58,11 @@ class Hands(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Introduction:
-    """How this host presents itself. `store`: the address of its c10d store; `members`: who lives here now."""
+    """How this host presents itself. `token`: the job's; a new line uses the one that is present then. `store`: the
+    address of its c10d store; `members`: who lives here now."""
 
     job: str
-    token: str
+    token: str | JobTokens
     host: str
     ranks: int
     spares: int
@@ -84,6 +87,7 @@ class Relay:
         tell: Tell,
     ) -> None:
         self._introduction, self._hands = introduction, hands
+        self._tokens = JobTokens.of(introduction.token)
         self._addresses, self._certificates = list(addresses), certificates
         self._clock, self._tell = clock, tell
         self._recoveries = Recoveries()
@@ -232,7 +236,7 @@ class Relay:
     async def _attend(self, address: str) -> str:
         channel = transport.open_channel(address, self._certificates)
         try:
-            stream = await sealing.call(channel.stream_stream(transport.PATH), self._introduction.token, _ANSWER_LIMIT)
+            stream = await sealing.call(channel.stream_stream(transport.PATH), self._tokens.own, _ANSWER_LIMIT)
             await asyncio.wait_for(stream.write(wire.encode(self._greeting())), _ANSWER_LIMIT)
             answer = await asyncio.wait_for(stream.read(), _ANSWER_LIMIT)
             welcome = wire.decode_to_host(answer) if isinstance(answer, bytes) else None
@@ -288,12 +292,24 @@ class Relay:
             outbox.put_nowait(wire.encode(message))
         self._outbox, self.connected = outbox, True
         writing = asyncio.create_task(self._write(stream, outbox))
+        certified = asyncio.create_task(self._tell_of_certificates(outbox))
         try:
             while isinstance(data := await stream.read(), bytes):
                 self._obey(wire.decode_to_host(data))
             return "the connection ended"
         finally:
             writing.cancel()
+            certified.cancel()
+
+    async def _tell_of_certificates(self, outbox: "asyncio.Queue[bytes]") -> None:
+        """When they end, so that whoever watches the coordinator sees it for all hosts. A line outlives them."""
+        told = None
+        while self._certificates is not None:
+            ends = self._certificates.ends().values()
+            if ends and min(ends) != told:
+                told = min(ends)
+                outbox.put_nowait(wire.encode(wire.CertificateEnds(at=int(told))))
+            await asyncio.sleep(_LOOK_AT_CERTIFICATES_EVERY)
 
     @staticmethod
     async def _write(stream: Any, outbox: "asyncio.Queue[bytes]") -> None:

@@ -53,6 +53,7 @@ class Settings:
     wall: WallClock = time.time
     on_fault: Callable[[Exception], None] = lambda _: None
     certificates: Certificates | None = None
+    store_certificates: Certificates | None = None
     leader_url: LeaderUrl = _nobody_knows
 
 
@@ -67,7 +68,7 @@ class Api:
 
 
 def make_api(door: JobDoor, audit: Audit, settings: Settings) -> Api:
-    metrics = Metrics(door, settings.clock, settings.certificates)
+    metrics = Metrics(door, settings.clock, settings.certificates, settings.store_certificates)
     desk = Desk(
         door,
         audit=audit,

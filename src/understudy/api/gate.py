@@ -15,6 +15,7 @@ from understudy.api.metrics import Metrics
 from understudy.api.tokens import ANYBODY, Caller, Role, Tokens
 from understudy.foundation.clock import Clock
 from understudy.wire.connections import peer_of
+from understudy.wire.roles import Certified, PartyRole
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -28,6 +29,8 @@ _OPEN = ("/health",)  # for probes, which have no token
 _ROLES = (("/v1/actions/", Role.ACT, Bucket.ACT), ("/v1/webhooks/", Role.WEBHOOK, Bucket.WEBHOOK))
 CALLER = "understudy.caller"
 """Where in the scope of a request its caller is."""
+CERTIFIED = "understudy.certified"
+"""Where in the state of a request's connection is what the caller's certificate says; None without TLS."""
 
 
 class Refused(Exception):
@@ -69,6 +72,7 @@ class Gate:
             return  # websockets and lifespan are not for us
         begun = _Begun(send)
         try:
+            self._check_certificate(scope)
             if scope["path"] in _OPEN:
                 self._admit_probe(scope)
                 await self._app(scope, _replay(b"", receive), begun)
@@ -97,6 +101,14 @@ class Gate:
             self._inside -= 1
 
     # -- who, and how often -------------------------------------------------------------------------------------------
+
+    def _check_certificate(self, scope: Scope) -> None:
+        """An agent's is not for the API: what a host needs to train must not open more than that."""
+        certified: Certified | None = scope.get("state", {}).get(CERTIFIED)
+        why_not = "" if certified is None else certified.why_not(PartyRole.API_CLIENT)
+        if why_not:
+            self._limit("strangers", Bucket.STRANGER)
+            raise Refused(403, "certificate", f"your certificate is {why_not}", "use one of an API client")
 
     def _admit(self, scope: Scope) -> Caller:
         path = str(scope["path"])

@@ -70,6 +70,9 @@ class JobDoor(Protocol):
     def inventories(self) -> Mapping[HostId, HostInventory]:
         """What the hosts that are present told of themselves."""
 
+    def certificate_ends(self) -> Mapping[HostId, int]:
+        """When the certificates of hosts end, as Unix time, where it is known."""
+
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         """What was refused elsewhere, by where and kind."""
 
@@ -116,6 +119,9 @@ class OneHost:
 
     def inventories(self) -> Mapping[HostId, HostInventory]:
         return self._inventories
+
+    def certificate_ends(self) -> Mapping[HostId, int]:
+        return {}
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         return {}
@@ -175,6 +181,10 @@ class ManyHosts:
             return {}
         hosts = machine.hosts.by_id
         return {host: told for host, told in leader.inventories.items() if host in hosts and hosts[host].present}
+
+    def certificate_ends(self) -> Mapping[HostId, int]:
+        leader = self._service.leader
+        return {} if leader is None else leader.lines.certificate_ends()
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         leader = self._service.leader

@@ -27,13 +27,19 @@ _HOST_STATES = ("present", "silent", "suspect", "draining", "lost")
 class Metrics:
     """One registry per server, so that several jobs can live in one process (tests do)."""
 
-    def __init__(self, door: JobDoor, clock: Clock, certificates: Certificates | None = None) -> None:
+    def __init__(
+        self,
+        door: JobDoor,
+        clock: Clock,
+        certificates: Certificates | None = None,
+        store_certificates: Certificates | None = None,
+    ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # else every counter is there twice
         self.refusals: PlainCounter[str] = PlainCounter()  # the same as below, as plain numbers
         self.scrapes = Scrapes(clock)
         self._registry, self._shown = CollectorRegistry(), CollectorRegistry()
         self._shown.register(Named(self._registry, door.name))
-        self._gauges = _Gauges(door, certificates)
+        self._gauges = _Gauges(door, certificates, store_certificates)
         self._registry.register(self._gauges)
         self._decisions = self._counter("decisions", "Decisions of the coordinator", "kind")
         self._recoveries = self._counter(
@@ -90,8 +96,10 @@ class Metrics:
 
 
 class _Gauges(Collector):
-    def __init__(self, door: JobDoor, certificates: Certificates | None) -> None:
-        self._door, self._certificates = door, certificates
+    def __init__(
+        self, door: JobDoor, certificates: Certificates | None, store_certificates: Certificates | None
+    ) -> None:
+        self._door, self._certificates, self._store_certificates = door, certificates, store_certificates
         self.stop_seen = False  # a coordinator leads no more when its job has ended, and still answers for a while
         self.finished = False  # as it was shown last
 
@@ -111,9 +119,8 @@ class _Gauges(Collector):
             for kind, count in kinds.items():
                 refused.add_metric((where, kind), count)
         yield refused
-        if self._certificates is not None:
-            ends, text = self._certificates.ends(), "When the own certificate and its authority's end, as Unix time"
-            yield _by_label("certificate_expires_seconds", text, "file", ends)
+        if ends := self._certificate_ends():
+            yield _by_label("certificate_expires_seconds", "When certificates end, as Unix time", "file", ends)
         if machine is not None:
             yield from self._of_job(machine)
 
@@ -133,6 +140,15 @@ class _Gauges(Collector):
         now = self._door.now()
         states = [views.host_state(host, now) for host in machine.hosts.by_id.values()]
         yield _by_label("hosts", "Hosts by state", "state", {state: states.count(state) for state in _HOST_STATES})
+
+    def _certificate_ends(self) -> dict[str, float]:
+        """The own ones, those for etcd, and the first of all agents that are connected."""
+        ends: dict[str, float] = {} if self._certificates is None else dict(self._certificates.ends())
+        if self._store_certificates is not None:
+            ends |= {f"store/{file}": end for file, end in self._store_certificates.ends().items()}
+        if of_agents := self._door.certificate_ends().values():
+            ends["agents/cert.pem"] = min(of_agents)
+        return ends
 
     def _of_steps(self) -> Iterator[Metric]:
         committed = self._door.committed()

@@ -131,6 +131,7 @@ class HostView(Given):
     spares_warm: int
     spares_starting: int
     suspect_for_seconds: float
+    certificate_ends: int | None = None  # Unix time
 
 
 class RecoveryView(Given):

@@ -21,12 +21,13 @@ from understudy.wire.certificates import Certificates
 
 @dataclass(frozen=True, kw_only=True)
 class ApiRequest:
-    """What the flags ask for, checked."""
+    """What the flags ask for, checked. `store_certificates`: those for etcd, whose end is exported, too."""
 
     address: str
     certificates: Certificates | None
     tokens: Tokens | None
     rules: Rules
+    store_certificates: Certificates | None = None
 
     @staticmethod
     def read(
@@ -69,6 +70,7 @@ async def serving(
         pages=pages or {},
         on_fault=on_fault,
         certificates=request.certificates,
+        store_certificates=request.store_certificates,
         leader_url=leader.find,
     )
     api = make_api(door, Audit(audit), settings)

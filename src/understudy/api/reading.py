@@ -43,7 +43,7 @@ def router(door: JobDoor, limits: Limits, leader_url: Callable[[], Awaitable[str
 
     @pages.get("/hosts")
     async def hosts() -> list[HostView]:
-        return views.hosts(leading(door), door.now())
+        return views.hosts(leading(door), door.now(), door.certificate_ends())
 
     @pages.get("/events")
     async def events(after: After = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Events:

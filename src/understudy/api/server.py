@@ -13,9 +13,10 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from understudy.api.gate import App
+from understudy.api.gate import CERTIFIED, App
 from understudy.wire.certificates import Certificates
 from understudy.wire.connections import NO_REQUEST, Acceptor, ConnectionLimits, Refusals, Ticket, listen
+from understudy.wire.roles import certified_peer
 from understudy.wire.transport import check_address, split_address
 
 _CONNECTIONS = ConnectionLimits()
@@ -35,6 +36,7 @@ class ImpatientProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.app_state[CERTIFIED] = certified_peer(transport)  # becomes part of the scope of every request
         self._ticket.made(transport)
         self._last_seen: object = None
         self._watch = self.loop.call_later(_REQUEST_LIMIT, self._look)

@@ -5,7 +5,8 @@
     roles = ["webhook"]                   # read, act (which may also read), webhook
     sha256 = "9f86d081884c7d65..."        # of the token; or token = "..." itself
 
-A token is 16 characters or more. Comparing takes the same time whatever was presented.
+A token is 16 characters or more. Comparing takes the same time whatever was presented. The file is read again while the
+job runs (`files.rereading`).
 """
 
 import enum
@@ -49,22 +50,40 @@ ANYBODY = Caller("anybody on this host", frozenset({Role.READ}))
 
 
 class Tokens:
-    """By the SHA-256 of each token."""
+    """`present`: by the SHA-256 of each token. `file`: where they came from, if they can be renewed there."""
 
-    def __init__(self, callers: Mapping[bytes, Caller]) -> None:
-        self._callers = tuple(callers.items())
+    effect = "requests are checked with them"
+
+    def __init__(self, callers: Mapping[bytes, Caller], file: Path | None = None) -> None:
+        self.present, self._file = callers, file
+
+    @property
+    def title(self) -> str:
+        return f"the tokens in --http-tokens {self._file}"
+
+    def read_again(self) -> bool:
+        """True if there are new ones. Raises `SettingsError` when they cannot be used, and those before stay in use."""
+        found = self.present if self._file is None else _read(self._file)
+        if found == self.present:
+            return False
+        self.present = found
+        return True
 
     def caller(self, presented: str) -> Caller | None:
         """All of them are compared, so that the time tells nothing."""
         digest = hashlib.sha256(presented.encode("utf-8", "surrogatepass")).digest()
         found: Caller | None = None
-        for known, caller in self._callers:
+        for known, caller in self.present.items():
             if hmac.compare_digest(known, digest):
                 found = caller
         return found
 
 
 def read_tokens(file: Path) -> Tokens:
+    return Tokens(_read(file), file)
+
+
+def _read(file: Path) -> Mapping[bytes, Caller]:
     """Raises `SettingsError`, which names the file and the key, and never shows a token."""
     content = read_secret_text("--http-tokens", file)
     try:
@@ -78,7 +97,7 @@ class _Reader:
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def tokens(self, content: Mapping[str, Any]) -> Tokens:
+    def tokens(self, content: Mapping[str, Any]) -> Mapping[bytes, Caller]:
         entries = content.get("token")
         if set(content) != {"token"} or not isinstance(entries, list) or not 0 < len(entries) <= _MOST:
             raise self._wrong("token", f"give 1 to {_MOST} tables [[token]], and nothing else")
@@ -91,7 +110,7 @@ class _Reader:
             if digest in callers or caller.name in {known.name for known in callers.values()}:
                 raise self._wrong(where, "the same token or the same name stands there twice")
             callers[digest] = caller
-        return Tokens(callers)
+        return callers
 
     def _entry(self, entry: Mapping[str, Any], where: str) -> tuple[bytes, Caller]:
         for key in entry:

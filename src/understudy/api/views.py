@@ -1,5 +1,7 @@
 """From the machine and the feed to what is shown. Reads only, and every page is made at one moment."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from understudy.api.feed import Numbered
@@ -75,7 +77,7 @@ def _member(member: Member, step: int | None) -> MemberView:
     )
 
 
-def hosts(machine: JobMachine, now: float) -> list[HostView]:
+def hosts(machine: JobMachine, now: float, certificate_ends: Mapping[HostId, int]) -> list[HostView]:
     ranks: dict[HostId, list[int]] = {}
     for member in machine.roster.seated():
         if member.rank is not None:
@@ -91,6 +93,7 @@ def hosts(machine: JobMachine, now: float) -> list[HostView]:
             spares_warm=warm.count(host.id),
             spares_starting=starting.count(host.id),
             suspect_for_seconds=max(0.0, host.suspect_until - now),
+            certificate_ends=certificate_ends.get(host.id),
         )
         for host in machine.hosts.by_id.values()
     ]

@@ -6,6 +6,8 @@ import http.client
 import json
 import socket
 import ssl
+import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +17,9 @@ from urllib.parse import urlsplit
 
 from understudy.cli.token_files import read_api_token
 from understudy.errors import SettingsError
-from understudy.wire.certificates import NAME, Certificates
+from understudy.wire.certificates import Certificates
+from understudy.wire.renewal import WARN_BEFORE, warning
+from understudy.wire.roles import NAME, PartyRole, certified_in
 
 REFUSED, UNREACHABLE, NOT_ALLOWED = 1, 3, 4
 _TIMEOUT = 10.0  # seconds for an answer
@@ -213,11 +217,15 @@ class Client:
 
 
 class _Https(http.client.HTTPSConnection):
-    """A job's certificate is for the name `understudy`, whatever its address."""
+    """A job's certificate is a coordinator's, for the name `understudy`, whatever its address. Nobody else sees the
+    token."""
 
     def connect(self) -> None:
         plain = socket.create_connection((self.host, self.port), self.timeout)
-        self.sock = self._context.wrap_socket(plain, server_hostname=NAME)
+        sock = self.sock = self._context.wrap_socket(plain, server_hostname=NAME)
+        if why_not := certified_in(sock.getpeercert()).why_not(PartyRole.COORDINATOR):
+            reason = f"{self.host}:{self.port}: the certificate of whoever answers there is {why_not}"
+            raise ApiProblem(NOT_ALLOWED, reason, "look at the address, and at the certificates of its coordinator")
 
     _context: ssl.SSLContext
 
@@ -225,7 +233,7 @@ class _Https(http.client.HTTPSConnection):
 def _context(certs: Path | None) -> ssl.SSLContext:
     if certs is None:
         raise SettingsError("an API with https needs --certs FOLDER with ca.pem, cert.pem and key.pem")
-    Certificates.read(certs)  # says what is missing, or that others may read the key
+    Certificates.read(certs, PartyRole.API_CLIENT)  # says what is missing, or that others may read the key
     try:
         context = ssl.create_default_context(cafile=str(certs / "ca.pem"))
         context.load_cert_chain(certs / "cert.pem", certs / "key.pem")
@@ -240,7 +248,18 @@ def client_for(args: argparse.Namespace) -> Client:
     url = args.api if run is None else _url_of(run)
     if not _is_good(url):
         raise SettingsError(f"--api {url}: give it as http://HOST:PORT")
+    _warn_of_the_end(args.certs)
     return Client(url.rstrip("/"), read_api_token(args.token_file), args.certs, run)
+
+
+def _warn_of_the_end(certs: Path | None) -> None:
+    """Of the caller's own certificates: no server knows them."""
+    if certs is None:
+        return
+    certificates, now = Certificates.read(certs, PartyRole.API_CLIENT), time.time()
+    for file, end in certificates.ends().items():
+        if end - now < WARN_BEFORE:
+            print(f"understudy: {warning(certificates, file, end, now)}", file=sys.stderr)
 
 
 def _is_good(url: str) -> bool:

@@ -1,8 +1,8 @@
 """`understudy certs FOLDER NAME...`: a set of certificates for trying things out: an authority, and one pair per party.
-Without names it says when those that are there end.
+Without names it says what those that are there are for, and when they end.
 
-For production use the authority that you have; what counts is that agents and coordinators trust the same one, and that
-coordinators' certificates are for the name `understudy`.
+For production use the authority that you have; what counts is that all parties trust the same one, and that each
+certificate says what its holder may be (`wire.roles`).
 """
 
 import argparse
@@ -19,29 +19,49 @@ _DAYS = 30
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="gets ca.pem, and a folder per party with ca.pem, cert.pem, key.pem")
     parser.add_argument("party", nargs="*", help="names: coordinator, host1, ... (none: only say when they end)")
-    parser.add_argument(
-        "--coordinator",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="one of the parties that may be a coordinator (may be given again; default: all may)",
-    )
+    for flag, who in (
+        ("--coordinator", "a coordinator"),
+        ("--api-client", "a client of the HTTP API: a monitor, or a person with `understudy status`"),
+        ("--agent", "an agent, though it is named for something else, too; who is named for nothing is one"),
+    ):
+        text = f"one of the parties that may be {who} (may be given again)"
+        parser.add_argument(flag, action="append", default=[], metavar="NAME", help=text)
     parser.add_argument("--days", type=int, default=_DAYS, help=f"for how long they are valid (default {_DAYS})")
 
 
 def main(args: argparse.Namespace) -> int:
-    strangers = [name for name in args.coordinator if name not in args.party]
-    if strangers:
-        raise SettingsError(f"--coordinator {strangers[0]} is not one of the parties")
+    for flag, names in (("coordinator", args.coordinator), ("api-client", args.api_client), ("agent", args.agent)):
+        strangers = [name for name in names if name not in args.party]
+        if strangers:
+            raise SettingsError(f"--{flag} {strangers[0]} is not one of the parties")
+    if args.party and not args.coordinator:
+        raise SettingsError(
+            "say which of the parties may be coordinators, with --coordinator NAME: nobody is one by default any more, "
+            "and without one nobody could connect"
+        )
     if args.days < 1:
         raise SettingsError(f"--days {args.days}: give at least 1")
     if args.party:
-        places = make_set(args.folder, args.party, coordinators=args.coordinator, days=args.days)
+        places = make_set(
+            args.folder,
+            args.party,
+            coordinators=args.coordinator,
+            api_clients=args.api_client,
+            agents=args.agent,
+            days=args.days,
+        )
     else:
         places = sorted(file.parent for file in args.folder.glob(f"*/{CERTIFICATE}"))
     if not places:
         raise SettingsError(f"there are no certificates in {args.folder}: name the parties to make some")
     for place in places:
-        ends = Certificates.read(place).ends().values()
-        print(f"{place}: for {place.name}, {f'until {day_of(min(ends))}' if ends else UNKNOWN}")
+        print(f"{place}: {_told(Certificates.read(place), place.name)}")
     return 0
+
+
+def _told(certificates: Certificates, name: str) -> str:
+    certified, ends = certificates.certified(), certificates.ends().values()
+    if certified is None or not ends:
+        return f"for {name}, {UNKNOWN}"
+    roles = ", ".join(sorted(role.value for role in certified.roles)) or "no role: make a new set"
+    return f"for {name} ({roles}), until {day_of(min(ends))}"

@@ -10,13 +10,13 @@ import resource
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from understudy.cli import http_flags
 from understudy.cli.log import FORMATS, Log
-from understudy.cli.token_files import read_token
+from understudy.cli.token_files import read_job_tokens
 from understudy.coordinator import runs
 from understudy.coordinator.etcd import EtcdKeeper
 from understudy.coordinator.etcd_client import OPEN, EtcdAccess
@@ -26,14 +26,17 @@ from understudy.coordinator.leading import Leader
 from understudy.coordinator.probes import serving_probes
 from understudy.coordinator.service import Service
 from understudy.coordinator.status import health, is_ready, status
+from understudy.coordinator.store_login import StoreLogin
 from understudy.errors import Deposed, LedgerError, SettingsError
 from understudy.files.background import BackgroundFiles
-from understudy.files.private import make_private_folder, read_secret_text
+from understudy.files.private import make_private_folder
 from understudy.foundation.clock import SystemClock
 from understudy.ledger.run import AUDIT, DECISIONS
 from understudy.ledger.writing import RecordLog
 from understudy.wire.certificates import Certificates
+from understudy.wire.job_tokens import JobTokens
 from understudy.wire.renewal import watched
+from understudy.wire.roles import PartyRole
 
 if TYPE_CHECKING:
     from understudy.api.feed import Feed
@@ -73,14 +76,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     if args.run_dir is None:
         raise SettingsError("--run-dir: say in which folder the ledger of decisions goes")
-    certificates = None if args.certs is None else Certificates.read(args.certs)
-    token = read_token(args.token_file)
+    certificates = None if args.certs is None else Certificates.read(args.certs, PartyRole.COORDINATOR)
+    tokens = read_job_tokens(args.token_file)
+    access = _etcd_access(args)
     api = _read_api_request(args, certificates)
+    api = None if api is None else replace(api, store_certificates=access.certificates)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one open file per host; the usual limit is 1,024
     try:
         log = Log("understudy coordinator", args.job, args.log_format, host=socket.gethostname())
-        return asyncio.run(watched(_run(args, token, certificates, api, log), certificates, log.say))
+        given = (certificates, tokens, access.certificates, access.login, None if api is None else api.tokens)
+        return asyncio.run(watched(_run(args, tokens, certificates, access, api, log), given, log.say, log.warn))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except asyncio.CancelledError:
@@ -95,13 +101,9 @@ def _read_api_request(args: argparse.Namespace, certificates: Certificates | Non
 
 
 def _etcd_access(args: argparse.Namespace) -> EtcdAccess:
-    user, colon, password = "", "", ""
-    if args.store_login is not None:
-        user, colon, password = read_secret_text("--store-login", args.store_login).strip().partition(":")
-        if not user or not colon:
-            raise SettingsError(f"--store-login {args.store_login}: give it as USER:PASSWORD")
-    certificates = None if args.store_certs is None else Certificates.read(args.store_certs)
-    return EtcdAccess(certificates, args.store_name or "", user, password)
+    login = None if args.store_login is None else StoreLogin.read(args.store_login)
+    certificates = None if args.store_certs is None else Certificates.read(args.store_certs, flag="--store-certs")
+    return EtcdAccess(certificates, args.store_name or "", login)
 
 
 def make_keeper(store: str, job: str, say: Callable[[str], None], access: EtcdAccess = OPEN) -> Keeper:
@@ -113,7 +115,12 @@ def make_keeper(store: str, job: str, say: Callable[[str], None], access: EtcdAc
 
 
 async def _run(
-    args: argparse.Namespace, token: str, certificates: Certificates | None, api: "ApiRequest | None", log: Log
+    args: argparse.Namespace,
+    tokens: JobTokens,
+    certificates: Certificates | None,
+    access: EtcdAccess,
+    api: "ApiRequest | None",
+    log: Log,
 ) -> int:
     own = asyncio.current_task()
     assert own is not None
@@ -122,8 +129,8 @@ async def _run(
         make_private_folder(args.run_dir / "ledger")
     except OSError as error:
         raise SettingsError(f"--run-dir {args.run_dir}: {error.strerror}; give another folder") from error
-    keeper = make_keeper(args.store, args.job, log.say, _etcd_access(args))
-    service = Service(args.job, token, say=log.say)
+    keeper = make_keeper(args.store, args.job, log.say, access)
+    service = Service(args.job, tokens, say=log.say)
     files = BackgroundFiles(log.say)
     try:
         port = await service.open(args.listen, certificates)

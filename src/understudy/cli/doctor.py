@@ -14,7 +14,7 @@ from understudy.cli.examination import budget, clocks, listening, measuring, ver
 from understudy.cli.examination.finding import Finding
 from understudy.cli.examination.history import History, history_of
 from understudy.cli.examination.host import host
-from understudy.cli.token_files import read_token
+from understudy.cli.token_files import read_job_tokens
 from understudy.errors import LedgerError, SettingsError
 from understudy.foundation.settings import JOB_TOKEN
 from understudy.ledger.reading import read_run
@@ -129,7 +129,7 @@ def _token(flag: str, address: str, file: Path | None) -> str:
         if is_loopback(address_host):
             return ""
         raise SettingsError(f"{flag} {address}: beyond this host both sides need the same --token-file")
-    return read_token(file)
+    return read_job_tokens(file).own
 
 
 def _listen(args: argparse.Namespace, token: str) -> Iterator[Finding]:

@@ -44,6 +44,10 @@ class Log:
     def say(self, text: str) -> None:
         self.tell("note", text)
 
+    def warn(self, text: str) -> None:
+        """What the operator has to mend; it is no decision of the job."""
+        self.tell("warn", text)
+
     def tell(self, code: str, text: str, /, **details: object) -> None:
         """`details`: for machines only. An `exit_code` other than 0 makes it an error."""
         at = datetime.fromtimestamp(self._wall(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -26,6 +26,7 @@ from understudy.cli.log import Log
 from understudy.cli.logged import LoggedTerminal
 from understudy.cli.run_on_host import run_on_host
 from understudy.cli.terminal import Terminal, View, make_terminal
+from understudy.cli.token_files import read_job_tokens
 from understudy.coordinator.coordinator import Coordinator
 from understudy.coordinator.port import Journals
 from understudy.coordinator.probes import serving_probes
@@ -44,6 +45,7 @@ from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
 from understudy.wire.certificates import Certificates
 from understudy.wire.renewal import watched
+from understudy.wire.roles import PartyRole
 
 if TYPE_CHECKING:
     from understudy.api.feed import Feed
@@ -60,18 +62,21 @@ def main(args: argparse.Namespace) -> int:
     logged = bool(args.coordinator) or args.log_format != "text"
     live = sys.stderr.isatty() and not args.plain and not logged
     request = run_flags.read_request(args, dict(os.environ), run_dir, live)
-    certificates = None if args.certs is None else Certificates.read(args.certs)
+    role = PartyRole.AGENT if args.coordinator else PartyRole.COORDINATOR  # on one host this process decides itself
+    certificates = None if args.certs is None else Certificates.read(args.certs, role)
+    tokens = read_job_tokens(args.token_file) if args.coordinator else None
     api = read_api_request(args, certificates)
     restore = _write_run_info(run_dir, request)
     log = Log(_WHO, args.job, args.log_format, host=request.plan.host or socket.gethostname())
     terminal = LoggedTerminal(run_dir, log) if logged else make_terminal(live, run_dir)
     try:
-        if args.coordinator:
-            job = run_on_host(args, request, certificates, terminal, log, restore)
+        if tokens is not None:
+            job = run_on_host(args, request, certificates, tokens, terminal, log, restore)
         else:
             log.run = lambda: run_dir.name
             job = _run(request, terminal, api, args.health, restore)
-        return asyncio.run(watched(job, certificates, terminal.say)).exit_code
+        given = (certificates, tokens, None if api is None else api.tokens)
+        return asyncio.run(watched(job, given, terminal.say, log.warn if logged else None)).exit_code
     except KeyboardInterrupt:  # before the first process was started
         return 128 + signal.SIGINT
 

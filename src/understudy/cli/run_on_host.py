@@ -13,13 +13,13 @@ from understudy.agent.supervisor import Supervisor
 from understudy.cli.log import Log
 from understudy.cli.run_flags import RunRequest
 from understudy.cli.terminal import Terminal
-from understudy.cli.token_files import read_token
 from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import HostId
 from understudy.protocol.commands import Outcome, StopJob
 from understudy.protocol.requests import DrainHost
 from understudy.wire.certificates import Certificates
+from understudy.wire.job_tokens import JobTokens
 
 _LOOK_EVERY = 0.05  # seconds between two looks at whether a rank is still here
 
@@ -28,6 +28,7 @@ async def run_on_host(
     args: argparse.Namespace,
     request: RunRequest,
     certificates: Certificates | None,
+    tokens: JobTokens,
     terminal: Terminal,
     log: Log,
     restore: Callable[[], None],
@@ -46,7 +47,7 @@ async def run_on_host(
         ledger_remade=restore,
     )
     relay = Relay(
-        _introduction(args, request, supervisor),
+        _introduction(args, request, tokens, supervisor),
         hands=supervisor,
         addresses=[part.strip() for part in args.coordinator.split(",") if part.strip()],
         certificates=certificates,
@@ -115,11 +116,13 @@ class Departure:
         self._supervisor.stop(stop)
 
 
-def _introduction(args: argparse.Namespace, request: RunRequest, supervisor: Supervisor) -> Introduction:
+def _introduction(
+    args: argparse.Namespace, request: RunRequest, tokens: JobTokens, supervisor: Supervisor
+) -> Introduction:
     ranks = request.policy.world_size // request.policy.hosts
     return Introduction(
         job=args.job,
-        token=read_token(args.token_file),
+        token=tokens,
         host=request.plan.host,
         ranks=0 if args.spare_host else ranks,
         spares=ranks if args.spare_host else args.spares,

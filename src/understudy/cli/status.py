@@ -18,6 +18,7 @@ from understudy.errors import LedgerError
 from understudy.ledger.reading import read_run
 from understudy.ledger.story import summarize
 from understudy.protocol.commands import DecisionKind
+from understudy.wire.renewal import WARN_BEFORE, day_of
 
 _EVERY = 1.0  # seconds
 _PATIENCE = 60.0  # seconds for which a live picture waits for an answer
@@ -183,7 +184,14 @@ def host_lines(hosts: Sequence[Json]) -> list[str]:
         (one["host"], one["state"], _ranks(one["ranks"]), f"{one['spares_warm']} of {one['spares_wanted']}")
         for one in hosts[:_MOST_RANKS]
     ]
-    return ["", *table(("host", "state", "ranks", "spares warm"), rows)]
+    return ["", *table(("host", "state", "ranks", "spares warm"), rows), *_certificate_lines(hosts)]
+
+
+def _certificate_lines(hosts: Sequence[Json]) -> list[str]:
+    """Of those that end within a week; a coordinator of an earlier version tells none."""
+    told = [(one["host"], one.get("certificate_ends")) for one in hosts]
+    soon = [(host, at) for host, at in told if at is not None and at - time.time() < WARN_BEFORE]
+    return [f"the certificate of host {host} ends on {day_of(at)}; renew it there" for host, at in soon[:_MOST_RANKS]]
 
 
 def recovery_lines(job: Json) -> list[str]:

@@ -47,6 +47,7 @@ class EtcdKeeper:
         access: EtcdAccess = OPEN,
     ) -> None:
         self._client = make_client(address, access)
+        self._access, self._access_used = access, access.present
         self._clock, self._say = clock or SystemClock(), say
         self._leader_key = f"understudy/{job}/leader".encode()
         self._head_key = f"understudy/{job}/facts".encode()
@@ -235,11 +236,18 @@ class EtcdKeeper:
                 if not said:
                     self._say(f"etcd does not answer, asking again: {type(error).__name__} {error}")
                 said = True
-                if "auth token" in str(error):  # etcd was started again, and has forgotten that we logged in
-                    with contextlib.suppress(Exception):
-                        await self._client.close()
+                await self._connect_anew_after(error)
             await asyncio.sleep(pause)
             pause = min(0.5, pause * 2)
+
+    async def _connect_anew_after(self, error: Exception) -> None:
+        """Where the same connection is of no use any more: etcd was started again and has forgotten that we logged in,
+        or there are new certificates or a new login, and gRPC would go on with the former."""
+        renewed = self._access.present != self._access_used
+        self._access_used = self._access.present
+        if renewed or "auth token" in str(error):
+            with contextlib.suppress(Exception):
+                await self._client.close()
 
 
 def _read_head(content: bytes) -> Head:

@@ -1,20 +1,23 @@
 """Makes the client of etcd. It knows one address; gRPC underneath takes a list, and turns to the next by itself.
 
-The package speaks without TLS; `_make_secure` gives it a channel that does. A login is the package's own.
+The package speaks without TLS; `_make_secure` gives it a channel that does. A login is the package's own. Certificates
+and login are those of the moment of connecting; whoever finds that they have changed closes the client, which connects
+again by itself.
 """
 
 import importlib
 import ipaddress
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from understudy.coordinator.store_login import StoreLogin
 from understudy.errors import SettingsError
 from understudy.wire.certificates import Certificates
 from understudy.wire.transport import client_credentials, grpc_module
 
-_OPTIONS = {
+_OPTIONS: dict[str, str | int] = {
     "grpc.lb_policy_name": "round_robin",
     "grpc.max_reconnect_backoff_ms": 500,
     "grpc.max_receive_message_length": -1,
@@ -27,8 +30,15 @@ class EtcdAccess:
 
     certificates: Certificates | None = None
     name: str = ""
-    user: str = ""
-    password: str = field(default="", repr=False)
+    login: StoreLogin | None = None
+
+    @property
+    def present(self) -> tuple[object, object]:
+        """Equal as long as nothing was renewed."""
+        return (
+            None if self.certificates is None else self.certificates.present,
+            None if self.login is None else self.login.present,
+        )
 
 
 OPEN = EtcdAccess()
@@ -46,12 +56,25 @@ def make_client(address: str, access: EtcdAccess = OPEN) -> Any:
     before = "".join(f"{_literal(name)}:{number}," for name, number in others)
     # The client joins host and port with a colon, so the last port is left to it.
     target = f"{scheme}:{before}{_literal(host)}"
-    login = {"username": access.user, "password": access.password} if access.user else {}
-    if access.certificates is None:
-        return aetcd.Client(host=target, port=port, options=_OPTIONS, **login)
-    name = access.name or (urlsplit(f"//{urlsplit(address).netloc.split(',')[0]}").hostname or "")
-    options = {**_OPTIONS, "grpc.ssl_target_name_override": name}
-    return _make_secure(aetcd.Client, access.certificates)(host=target, port=port, options=options, **login)
+    kind, options = aetcd.Client, dict(_OPTIONS)
+    if access.certificates is not None:
+        kind = _make_secure(kind, access.certificates)
+        first = urlsplit(f"//{urlsplit(address).netloc.split(',')[0]}").hostname
+        options["grpc.ssl_target_name_override"] = access.name or first or ""
+    if access.login is not None:
+        kind = _make_known(kind, access.login)
+    return kind(host=target, port=port, options=options)
+
+
+def _make_known(client: Any, login: StoreLogin) -> Any:
+    """A kind of client that logs in."""
+
+    class Known(client):  # type: ignore[misc]  # the package has no types
+        async def connect(self) -> None:
+            self._username, self._password = login.present
+            await super().connect()
+
+    return Known
 
 
 def _make_secure(client: Any, certificates: Certificates) -> Any:

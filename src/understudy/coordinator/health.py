@@ -16,6 +16,7 @@ from http import HTTPStatus
 
 from understudy.wire.certificates import Certificates
 from understudy.wire.connections import NO_REQUEST, Acceptor, ConnectionLimits, Refusals, Ticket, listen
+from understudy.wire.roles import PartyRole, certified_peer
 from understudy.wire.transport import check_address, split_address
 
 _LARGEST_HEAD = 8192  # bytes
@@ -87,7 +88,9 @@ class HealthServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ticket: Ticket) -> None:
         try:
             async with asyncio.timeout(_LIMIT):
-                writer.write(await self._answer(reader, ticket))
+                certified = certified_peer(writer)
+                why_not = "" if certified is None else certified.why_not(PartyRole.API_CLIENT)
+                writer.write(await self._answer(reader, ticket, why_not))
                 await writer.drain()
         except TimeoutError:
             ticket.refuse(NO_REQUEST)
@@ -98,10 +101,13 @@ class HealthServer:
             with contextlib.suppress(Exception):
                 await writer.wait_closed()
 
-    async def _answer(self, reader: asyncio.StreamReader, ticket: Ticket) -> bytes:
+    async def _answer(self, reader: asyncio.StreamReader, ticket: Ticket, why_not: str) -> bytes:
+        """`why_not`: the caller's certificate is no API client's."""
         try:
             method, path = await self._request(reader)
             ticket.requested()
+            if why_not:
+                raise _Refused(HTTPStatus.FORBIDDEN, f"your certificate is {why_not}")
             page = self._pages.get(path)
             if page is None:
                 raise _Refused(HTTPStatus.NOT_FOUND, f"there is {', '.join(self._pages)}")

@@ -21,13 +21,15 @@ _MOST_BYTES = 256 * 1024 * 1024  # in them
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """To one connected agent, which is at `peer`. `on_close`: ends the connection, whatever it is waiting for."""
+    """To one connected agent, which is at `peer`. `on_close`: ends the connection, whatever it is waiting for.
+    `certificate_ends`: as the agent tells it, as Unix time."""
 
     host: HostId
     agent: str = ""
     peer: str = ""
     on_close: Callable[[], object] = lambda: None
     closed: bool = False
+    certificate_ends: int | None = None
     _waiting: "asyncio.Queue[bytes]" = field(default_factory=asyncio.Queue)
     _bytes: int = 0
 
@@ -82,6 +84,11 @@ class HostLines:
         line = self.lines[host] = Line(host, agent, peer)
         self.all_gone.clear()
         return line
+
+    def certificate_ends(self) -> dict[HostId, int]:
+        """Of the hosts that are connected and have told it."""
+        told = {host: line.certificate_ends for host, line in self.lines.items()}
+        return {host: at for host, at in told.items() if at is not None}
 
     def close_all(self) -> None:
         for line in list(self.lines.values()):

@@ -240,6 +240,8 @@ class Leader:
                 coordinator.measured(generation, timings, _transfer_record(transfer))
             case wire.Advanced(smallest=smallest, largest=largest):
                 coordinator.steps.told(line.host, smallest, largest)
+            case wire.CertificateEnds(at=at):
+                line.certificate_ends = at
             case wire.Bequeathed():
                 self._inherited(coordinator, line, message)
             case wire.Attend():

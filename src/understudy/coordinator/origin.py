@@ -5,7 +5,7 @@ what an honest host may say out of date is dropped instead (`owns` is False).
 """
 
 import hmac
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 
 from understudy.coordinator.hosts import HostLines
@@ -16,6 +16,7 @@ from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
 from understudy.protocol.requests import DrainHost
 from understudy.wire import cluster as wire
+from understudy.wire.roles import Certified, PartyRole
 
 _MOST_SPARES = 1024  # on one host
 _OF_THE_MACHINE = ("donors_per_receiver",)  # follow from a host's CPUs: no flag could make them equal
@@ -52,11 +53,17 @@ def check_settings(host: str, its: Policy, jobs: Policy) -> None:
         )
 
 
-def check_certificate(attend: wire.Attend, names: Collection[str] | None) -> None:
-    """A host has a certificate of its own, so that one which was broken into cannot be another one. `names`: for whom
-    its certificate is."""
-    if names is not None and attend.host not in names:
-        whose = ", ".join(sorted(names)) or "nobody"
+def check_role(attend: wire.Attend, certified: Certified | None) -> None:
+    """Only an agent speaks for a host: not a client of the API that came to know the token. `certified`: what its
+    certificate says; None without TLS, when it is on this host."""
+    if certified is not None and (why_not := certified.why_not(PartyRole.AGENT)):
+        raise WireError(f"the certificate of host {attend.host} is {why_not}", kind="role")
+
+
+def check_certificate(attend: wire.Attend, certified: Certified | None) -> None:
+    """A host has a certificate of its own, so that one which was broken into cannot be another one."""
+    if certified is not None and attend.host not in certified.names:
+        whose = ", ".join(sorted(certified.names)) or "nobody"
         raise WireError(
             f"host {attend.host} has a certificate for {whose}: give it one whose common or alternative name is "
             f"{attend.host}, or the name of its certificate with --host-name",

@@ -21,6 +21,7 @@ from understudy.foundation.clock import SystemClock
 from understudy.wire import cluster as wire
 from understudy.wire import transport, versions
 from understudy.wire.certificates import Certificates
+from understudy.wire.job_tokens import JobTokens
 from understudy.wire.sealing import SealedStream, answer
 
 _GREETING_LIMIT = 10.0  # seconds until a stream must have said who it is
@@ -36,7 +37,7 @@ class Service:
     def __init__(
         self,
         job: str,
-        token: str,
+        token: str | JobTokens,
         *,
         greeting_limit: float = _GREETING_LIMIT,
         say: Callable[[str], None] = lambda _: None,
@@ -44,13 +45,14 @@ class Service:
         self.leader: Leader | None = None
         self.leads = ""
         self.refused: Counter[str] = Counter()
-        self.job, self._token, self._say = job, token, say
+        self.job, self._tokens, self._say = job, JobTokens.of(token), say
         self.slowed = 0  # messages that had to wait because their host had said too much
         self.clock = SystemClock()
         self.make_rate: Callable[[], Rate] = lambda: Rate(self.clock)
         self._complained: set[tuple[str, str]] = set()
         self._greeting_limit = greeting_limit
         self._server: Any = None
+        self._secure = False
 
     async def open(self, address: str, certificates: Certificates | None) -> int:
         grpc = transport.grpc_module()
@@ -59,6 +61,7 @@ class Service:
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(transport.SERVICE, {transport.METHOD: handler}),)
         )
+        self._secure = certificates is not None
         port = transport.add_port(self._server, address, certificates)
         await self._server.start()
         return port
@@ -71,10 +74,16 @@ class Service:
 
     async def _attend(self, _requests: Any, context: Any) -> None:
         try:
-            stream = await answer(context, self._token)
+            stream = await answer(context, *self._tokens.present)
             attend = await asyncio.wait_for(self._greeting(stream), self._greeting_limit)
         except (WireError, TimeoutError) as error:
             await self._turn_away(context, error)
+            return
+        certified = transport.certified_caller(context) if self._secure else None
+        try:
+            origin.check_role(attend, certified)
+        except WireError as error:
+            await self._explain(stream, attend, error)
             return
         leader = self.leader
         if leader is None or not leader.leading():
@@ -82,7 +91,7 @@ class Service:
             return
         try:
             versions.check(f"host {attend.host}", attend.protocol, attend.version)
-            origin.check_certificate(attend, transport.certified_names(context))
+            origin.check_certificate(attend, certified)
             if attend.job != self.job:
                 raise WireError(f"this coordinator is for job {self.job}, not for {attend.job}", kind="job")
             line = leader.welcome(attend, str(context.peer()))
@@ -92,8 +101,7 @@ class Service:
                 await stream.write(wire.encode(leader.lines.farewell(over.stop)))
             return
         except WireError as error:
-            self._complain(attend, error)
-            await self._refuse(stream, wire.Refuse(reason=str(error), final=_is_final(attend, error)), error.kind)
+            await self._explain(stream, attend, error)
             return
         await self._serve(leader, line, attend, stream, context)
 
@@ -112,6 +120,11 @@ class Service:
         self.refused[kind] += 1
         code = "UNAUTHENTICATED" if kind in ("unauthorised", "replayed") else "INVALID_ARGUMENT"
         await context.abort(transport.grpc_module().StatusCode[code], str(error) or "it did not say who it is")
+
+    async def _explain(self, stream: SealedStream, attend: wire.Attend, error: WireError) -> None:
+        """Refused with a sentence: it knows the token."""
+        self._complain(attend, error)
+        await self._refuse(stream, wire.Refuse(reason=str(error), final=_is_final(attend, error)), error.kind)
 
     def _complain(self, attend: wire.Attend, error: WireError) -> None:
         """What only the operator can mend, once for each agent: it will try again and again."""
@@ -179,4 +192,4 @@ class Service:
 def _is_final(attend: wire.Attend, error: WireError) -> bool:
     """There is no use in trying again. A host that trains already does not end because it got a wrong certificate, or
     because the coordinators were upgraded too far."""
-    return error.kind in _FINAL or (error.kind in ("certificate", "version") and not attend.term)
+    return error.kind in _FINAL or (error.kind in ("certificate", "role", "version") and not attend.term)

@@ -40,6 +40,7 @@ def status(service: Service, http_refused: Mapping[str, int]) -> dict[str, objec
         "term": None if leader is None else leader.term,
         **_of_job(coordinator),
         "connected": [] if leader is None else sorted(leader.lines.lines),
+        "certificate_ends": {} if leader is None else leader.lines.certificate_ends(),
         "refused": {"grpc": dict(service.refused), "http": dict(http_refused)},
         "dropped": {} if leader is None else dict(leader.lines.dropped),
         "outcome": None if leader is None or leader.outcome is None else leader.outcome.outcome.value,

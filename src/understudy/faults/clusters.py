@@ -239,7 +239,8 @@ def running(cluster: Cluster) -> Iterator[Cluster]:
     if cluster.certificates is None:
         everybody = [host.name for host in (*cluster.coordinators, *cluster.hosts, *cluster.spare_hosts)]
         cluster.certificates = cluster.folder / "certificates"
-        make_set(cluster.certificates, everybody, coordinators=[host.name for host in cluster.coordinators])
+        deciding = [host.name for host in cluster.coordinators]
+        make_set(cluster.certificates, everybody, coordinators=deciding, api_clients=deciding)
     try:
         for host in cluster.coordinators:
             cluster.start_coordinator(host)

@@ -38,7 +38,7 @@ _GARBAGE: tuple[Any, ...] = (
     {"type": "Kill"},
 )
 _TEXTS = ("", "why not", "x" * 300, "../../etc/passwd", "\x1b[2J", "null", "m-0")
-_SAID = (wire.Measured, wire.Bequeathed, wire.Advanced)
+_SAID = (wire.Measured, wire.Bequeathed, wire.Advanced, wire.CertificateEnds)
 
 
 def _is_event(kind: object) -> bool:

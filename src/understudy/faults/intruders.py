@@ -9,7 +9,7 @@ import contextlib
 import secrets
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -30,13 +30,15 @@ _GREETING_NAME = "understudy-nonce-bin"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A coordinator, and what an intruder may have got hold of. `ours`: the certificate of the host `name`,
-    which was broken into. `victim`: a member of an honest host, `victim_host`."""
+    which was broken into. `client`: of a client of the API, which is also the name of its folder. `victim`: a member of
+    an honest host, `victim_host`."""
 
     address: str
     token: str
     world: int
     ours: Certificates
     name: str
+    client: Certificates
     others: Certificates
     victim: str
     victim_host: str
@@ -90,9 +92,12 @@ async def _raw(target: Target, certificates: Certificates | None, messages: list
     return str(code.name).lower()
 
 
-async def _sealed(target: Target, *bodies: bytes, token: str = "", welcome: bool = False) -> str:
-    """A call with our certificate. `welcome`: the first message will be taken, what follows must not be."""
-    channel = transport.open_channel(target.address, target.ours)
+async def _sealed(
+    target: Target, *bodies: bytes, token: str = "", welcome: bool = False, certificates: Certificates | None = None
+) -> str:
+    """A call with our certificate, or another one. `welcome`: the first message will be taken, what follows must not
+    be."""
+    channel = transport.open_channel(target.address, certificates or target.ours)
     try:
         stream = await sealing.call(channel.stream_stream(transport.PATH), token or target.token, _LIMIT)
         for body in bodies:
@@ -239,6 +244,40 @@ async def under_anothers_name(target: Target) -> str:
     return await _sealed(target, wire.encode(greeting(target, host=target.victim_host)))
 
 
+async def with_an_api_clients_certificate(target: Target) -> str:
+    """With the token, and under the name that the certificate is for."""
+    name = target.client.folder.name
+    return await _sealed(target, wire.encode(greeting(target, host=name)), certificates=target.client)
+
+
+async def with_an_api_clients_certificate_as_a_host(target: Target) -> str:
+    """Under the name of the host that was broken into."""
+    return await _sealed(target, wire.encode(greeting(target)), certificates=target.client)
+
+
+async def posing_as_a_coordinator(target: Target) -> str:
+    """An agent that turns to whoever has the certificate of another host, or of a client of the API."""
+    posing = secrets.choice((target.ours, target.client))
+    honest = Certificates.read(target.ours.folder.parent / target.victim_host)
+    grpc = transport.grpc_module()
+    server = grpc.aio.server()
+    heard: list[object] = []
+
+    async def hear(_requests: Any, context: Any) -> None:
+        heard.append(context.peer())
+
+    handlers = {transport.METHOD: grpc.stream_stream_rpc_method_handler(hear)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(transport.SERVICE, handlers),))
+    port = transport.add_port(server, "127.0.0.1:0", posing)
+    await server.start()
+    try:
+        return await _raw(replace(target, address=f"127.0.0.1:{port}"), honest, [b"hello"], bytes(16))
+    finally:
+        await server.stop(None)
+        if heard:
+            raise GotThrough("an agent took it for a coordinator")
+
+
 async def with_an_impossible_pace(target: Target) -> str:
     pace = wire.from_event(ev.PaceLearnt(at=0.0, pace=secrets.choice((5e-324, 1e300))))
     return await _sealed(target, wire.encode(greeting(target)), wire.encode(pace), welcome=True)
@@ -302,6 +341,11 @@ ATTEMPTS = {
     "that claims another host's member": Attempt(claiming_others, "not its own"),
     "that leaves garbage for another host's rank": Attempt(leaving_garbage_for_others, "malformed"),
     "under the name of another host": Attempt(under_anothers_name, "certificate"),
+    "with an API client's certificate and the token": Attempt(with_an_api_clients_certificate, "role"),
+    "with an API client's certificate in the name of a host": Attempt(
+        with_an_api_clients_certificate_as_a_host, "role"
+    ),
+    "that poses as a coordinator": Attempt(posing_as_a_coordinator, None),
     "with a pace that cannot be": Attempt(with_an_impossible_pace, "malformed"),
     "with more ranks than a host has": Attempt(with_too_many_ranks, "settings"),
     "of a run that never was": Attempt(of_an_unknown_run, "other run"),

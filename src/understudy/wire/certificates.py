@@ -1,6 +1,7 @@
 """Certificates of the parties of a job: read from a folder, and read again when they are renewed there.
 
 A coordinator's certificate is for the name `understudy`, whatever its address: hosts come and go with their addresses.
+What else a certificate must say of its holder is in `wire.roles`.
 """
 
 import functools
@@ -11,8 +12,8 @@ from pathlib import Path
 
 from understudy.errors import SettingsError
 from understudy.files.private import read_secret
+from understudy.wire.roles import Certified, PartyRole, certified_by
 
-NAME = "understudy"
 AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
 
 
@@ -33,22 +34,30 @@ class Certificates:
     """Of one party: a folder with ca.pem, cert.pem and key.pem (`understudy certs` makes a set).
 
     `present` is what new connections use. Whoever opens them looks there each time, so that renewed files count without
-    a restart; `wire.renewal` reads them again.
+    a restart; `wire.renewal` reads them again. `role`: what this party is; files that do not let it be that are refused
+    here, before others would refuse it. None: no party of a job, as for etcd. `flag`: which one named the folder.
     """
 
-    def __init__(self, folder: Path, present: CertificateSet) -> None:
-        self.folder, self.present = folder, present
+    effect = "new connections use them"
+
+    def __init__(self, folder: Path, role: PartyRole | None = None, flag: str = "--certs") -> None:
+        self.folder, self.role, self._flag = folder, role, flag
+        self.present = self._checked(self._files())
 
     @staticmethod
-    def read(folder: Path) -> "Certificates":
-        return Certificates(folder, _checked(folder, _read(folder)))
+    def read(folder: Path, role: PartyRole | None = None, flag: str = "--certs") -> "Certificates":
+        return Certificates(folder, role, flag)
+
+    @property
+    def title(self) -> str:
+        return f"the certificates in {self.folder}"
 
     def read_again(self) -> bool:
         """True if there are new ones. Raises `SettingsError` when they cannot be used, and those before stay in use."""
-        files = _read(self.folder)
+        files = self._files()
         if self.present.same_as(files):
             return False
-        self.present = _checked(self.folder, files)
+        self.present = self._checked(files)
         return True
 
     @property
@@ -81,6 +90,43 @@ class Certificates:
         present = self.present
         return ends_of(present.certificate, present.authority)
 
+    def certified(self) -> Certified | None:
+        """What they say of this party. None: the package that can tell is missing."""
+        return certified_by(self.present.certificate)
+
+    # -- the files ----------------------------------------------------------------------------------------------------
+
+    def _files(self) -> tuple[bytes, bytes, bytes]:
+        key = read_secret(self._flag, self.folder / KEY)
+        try:
+            authority, certificate = ((self.folder / name).read_bytes() for name in (AUTHORITY, CERTIFICATE))
+        except OSError as error:
+            raise self._wrong(f"{error.strerror}: {error.filename}") from None
+        return authority, certificate, key
+
+    def _checked(self, files: tuple[bytes, bytes, bytes]) -> CertificateSet:
+        """They can be read, and belong together. Files that are just being replaced do not yet."""
+        authority, certificate, key = files
+        context = _new_context()
+        try:
+            context.load_verify_locations(cadata=authority.decode("ascii"))
+        except (ssl.SSLError, UnicodeDecodeError):
+            raise self._wrong(f"{AUTHORITY} holds no certificate") from None
+        try:
+            context.load_cert_chain(self.folder / CERTIFICATE, self.folder / KEY, password="")
+        except (OSError, ValueError) as error:
+            why = getattr(error, "reason", None) or error
+            raise self._wrong(f"{CERTIFICATE} and {KEY} cannot be used together: {why}") from None
+        if self._files() != files:
+            raise self._wrong("the files are being changed")
+        certified = certified_by(certificate)
+        if self.role is not None and certified is not None and (why_not := certified.why_not(self.role)):
+            raise self._wrong(f"{CERTIFICATE} is {why_not}")
+        return CertificateSet(authority, certificate, key, context)
+
+    def _wrong(self, what: str) -> SettingsError:
+        return SettingsError(f"{self._flag} {self.folder}: {what}")
+
 
 @functools.lru_cache(maxsize=4)
 def ends_of(certificate: bytes, authority: bytes) -> Mapping[str, float]:
@@ -98,33 +144,6 @@ def ends_of(certificate: bytes, authority: bytes) -> Mapping[str, float]:
     except ValueError:  # it is stricter than those who use them
         return {}
     return {CERTIFICATE: min(own), AUTHORITY: max(trusted)}
-
-
-def _read(folder: Path) -> tuple[bytes, bytes, bytes]:
-    key = read_secret("--certs", folder / KEY)
-    try:
-        authority, certificate = ((folder / name).read_bytes() for name in (AUTHORITY, CERTIFICATE))
-    except OSError as error:
-        raise SettingsError(f"--certs {folder}: {error.strerror}: {error.filename}") from None
-    return authority, certificate, key
-
-
-def _checked(folder: Path, files: tuple[bytes, bytes, bytes]) -> CertificateSet:
-    """They can be read, and belong together. Files that are just being replaced do not yet."""
-    authority, certificate, key = files
-    context = _new_context()
-    try:
-        context.load_verify_locations(cadata=authority.decode("ascii"))
-    except (ssl.SSLError, UnicodeDecodeError):
-        raise SettingsError(f"--certs {folder}: {AUTHORITY} holds no certificate") from None
-    try:
-        context.load_cert_chain(folder / CERTIFICATE, folder / KEY, password="")
-    except (OSError, ValueError) as error:
-        why = getattr(error, "reason", None) or error
-        raise SettingsError(f"--certs {folder}: {CERTIFICATE} and {KEY} cannot be used together: {why}") from None
-    if _read(folder) != files:
-        raise SettingsError(f"--certs {folder}: the files are being changed")
-    return CertificateSet(authority, certificate, key, context)
 
 
 def _new_context() -> ssl.SSLContext:

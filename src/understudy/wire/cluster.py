@@ -112,13 +112,20 @@ class Advanced(_Message, frozen=True, kw_only=True):
             raise ValueError(f"the smallest step is {self.smallest}, and the largest one {self.largest}")
 
 
+class CertificateEnds(_Message, frozen=True, kw_only=True):
+    """When the certificate of this host ends, as Unix time; only to be shown. It names no host, either. Told at the
+    beginning of a line, and when it is renewed."""
+
+    at: Annotated[int, msgspec.Meta(ge=0, le=100_000_000_000)]
+
+
 class Farewell(_Message, frozen=True, kw_only=True):
     """The agent ends, by the wish of its operator; nothing of the job lives here any more."""
 
     reason: Reason
 
 
-FromHost = Attend | Happened | Measured | Bequeathed | Advanced | Farewell
+FromHost = Attend | Happened | Measured | Bequeathed | Advanced | CertificateEnds | Farewell
 
 # -- coordinator to agent ----------------------------------------------------------------------------------------------
 

@@ -2,35 +2,46 @@
 
 import datetime
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from understudy.errors import SettingsError
-from understudy.wire.certificates import AUTHORITY, CERTIFICATE, KEY, NAME
+from understudy.wire.certificates import AUTHORITY, CERTIFICATE, KEY
+from understudy.wire.roles import NAME, PartyRole
 
 _CLOCKS_DIFFER_BY = datetime.timedelta(minutes=5)
 
 
-def make_set(folder: Path, parties: Sequence[str], *, coordinators: Sequence[str] = (), days: int = 30) -> list[Path]:
-    """A new authority and, per party, a folder of its own. Only `coordinators` may be coordinators; all may, if none
-    are named. The authority's key is thrown away, so the set cannot grow. Returns the folders."""
+def make_set(
+    folder: Path,
+    parties: Sequence[str],
+    *,
+    coordinators: Sequence[str] = (),
+    api_clients: Sequence[str] = (),
+    agents: Sequence[str] = (),
+    days: int = 30,
+) -> list[Path]:
+    """A new authority and, per party, a folder of its own. A party may be all that it is named for, and an agent if it
+    is named for nothing; all may be everything if nobody is named. The authority's key is thrown away, so the set
+    cannot grow. Returns the folders."""
     for party in parties:
         if Path(party).name != party or party in ("", ".", ".."):
             raise SettingsError(f"{party!r} cannot be the name of a folder")
     ec = _elliptic_curves()
     authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority = _sign(f"{NAME} test authority", authority_key, authority_key, None, days, serves=False)
+    authority = _sign(f"{NAME} test authority", authority_key, authority_key, None, days)
+    named = {PartyRole.COORDINATOR: coordinators, PartyRole.API_CLIENT: api_clients, PartyRole.AGENT: agents}
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / AUTHORITY, _pem(authority))
     made = []
     for party in parties:
         key = ec.generate_private_key(ec.SECP256R1())
-        serves = not coordinators or party in coordinators
+        roles = [role for role, those in named.items() if party in those or not any(named.values())]
         place = folder / party
         place.mkdir(mode=0o700, exist_ok=True)
         _write(place / AUTHORITY, _pem(authority))
-        _write(place / CERTIFICATE, _pem(_sign(party, key, authority_key, authority, days, serves=serves)))
+        _write(place / CERTIFICATE, _pem(_sign(party, key, authority_key, authority, days, roles or [PartyRole.AGENT])))
         _write(place / KEY, _key_pem(key))
         made.append(place)
     return made
@@ -44,7 +55,9 @@ def _elliptic_curves() -> Any:
     return ec
 
 
-def _sign(name: str, key: Any, signing_key: Any, issuer: Any, days: int, *, serves: bool) -> Any:
+def _sign(
+    name: str, key: Any, signing_key: Any, issuer: Any, days: int, roles: Collection[PartyRole] = frozenset()
+) -> Any:
     """A certificate for `key`'s owner; without an issuer it signs itself and is an authority."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
@@ -63,10 +76,11 @@ def _sign(name: str, key: Any, signing_key: Any, issuer: Any, days: int, *, serv
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
     )
     if issuer is not None:
-        uses = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if serves else [])]
+        serves, calls = PartyRole.COORDINATOR in roles, any(role is not PartyRole.COORDINATOR for role in roles)
+        uses = [ExtendedKeyUsageOID.SERVER_AUTH] * serves + [ExtendedKeyUsageOID.CLIENT_AUTH] * calls
+        names = [x509.DNSName(NAME)] * serves + [x509.UniformResourceIdentifier(role.uri) for role in roles]
         builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-    if serves:
-        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     return builder.sign(signing_key, hashes.SHA256())
 
 

@@ -4,11 +4,15 @@ Both sides give a number that was never used before (a nonce). Token and nonces 
 only, and every message carries its place in the line and a code of both. So the token itself never travels; a message
 that was recorded cannot be said again, not on this line and not on another; and a coordinator proves itself to an agent
 like an agent to it. Nothing here hides anything: that is what TLS is for.
+
+While the token of a job is changed a coordinator knows two. The first message of a line says by its code which of them
+the agent uses, and the line goes on with that one.
 """
 
 import asyncio
 import hmac
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 from understudy.errors import WireError
@@ -33,9 +37,13 @@ class _Direction:
         self._next += 1
         return self._code(place, body) + place + body
 
-    def open(self, data: bytes) -> bytes:
+    def fits(self, data: bytes) -> bool:
         code, place, body = data[:_CODE_LENGTH], data[_CODE_LENGTH:OVERHEAD], data[OVERHEAD:]
-        if len(data) < OVERHEAD or not hmac.compare_digest(code, self._code(place, body)):
+        return len(data) >= OVERHEAD and hmac.compare_digest(code, self._code(place, body))
+
+    def open(self, data: bytes) -> bytes:
+        place, body = data[_CODE_LENGTH:OVERHEAD], data[OVERHEAD:]
+        if not self.fits(data):
             raise WireError("the token of the job is another one, or the message was changed", kind="unauthorised")
         if int.from_bytes(place) != self._next:
             raise WireError(f"message {int.from_bytes(place)} instead of {self._next}", kind="replayed")
@@ -44,14 +52,27 @@ class _Direction:
 
 
 class SealedStream:
-    """Has the `read` and `write` of the stream below; `read` gives None at its end."""
+    """Has the `read` and `write` of the stream below; `read` gives None at its end. `others`: the directions that the
+    other side may use instead."""
 
-    def __init__(self, stream: Any, reading: _Direction, writing: _Direction) -> None:
-        self._stream, self._reading, self._writing = stream, reading, writing
+    def __init__(
+        self,
+        stream: Any,
+        reading: _Direction,
+        writing: _Direction,
+        others: Sequence[tuple[_Direction, _Direction]] = (),
+    ) -> None:
+        self._stream, self._reading, self._writing, self._others = stream, reading, writing, others
 
     async def read(self) -> bytes | None:
         data = await self._stream.read()
-        return self._reading.open(data) if isinstance(data, bytes) else None
+        if not isinstance(data, bytes):
+            return None
+        for reading, writing in self._others:
+            if reading.fits(data):
+                self._reading, self._writing = reading, writing
+        self._others = ()
+        return self._reading.open(data)
 
     async def write(self, body: bytes) -> None:
         await self._stream.write(self._writing.seal(body))
@@ -78,13 +99,13 @@ async def call(method: Any, token: str, limit: float) -> SealedStream:
     return SealedStream(stream, from_coordinator, from_host)
 
 
-async def answer(context: Any, token: str) -> SealedStream:
-    """The coordinator's side."""
+async def answer(context: Any, token: str, *others: str) -> SealedStream:
+    """The coordinator's side. `others`: tokens that are taken as well. It reads before it writes."""
     theirs = _nonce_in(context.invocation_metadata())
     own = secrets.token_bytes(_NONCE_LENGTH)
     await context.send_initial_metadata(((_NONCE, own),))
-    from_host, from_coordinator = _directions(token, theirs, own)
-    return SealedStream(context, from_host, from_coordinator)
+    ways = [_directions(one, theirs, own) for one in (token, *others)]
+    return SealedStream(context, *ways[0], ways[1:])
 
 
 def _nonce_in(metadata: Any) -> bytes:

@@ -10,8 +10,9 @@ import os
 from typing import Any
 
 from understudy.errors import SettingsError
-from understudy.wire.certificates import NAME, Certificates, CertificateSet
+from understudy.wire.certificates import Certificates, CertificateSet
 from understudy.wire.cluster import LARGEST
+from understudy.wire.roles import NAME, Certified
 
 SERVICE, METHOD = "understudy.v1.Coordinator", "Attend"
 _FORK_SETTING = "GRPC_ENABLE_FORK_SUPPORT"
@@ -98,7 +99,8 @@ def _server_credentials(certificates: Certificates) -> Any:
 
 
 def open_channel(address: str, certificates: Certificates | None) -> Any:
-    """With the certificates of this moment; who connects again opens another one."""
+    """With the certificates of this moment; who connects again opens another one. TLS takes only a server's certificate
+    for the name that coordinators alone have."""
     grpc = grpc_module()
     if certificates is None:
         return grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
@@ -116,14 +118,14 @@ def client_credentials(certificates: Certificates) -> Any:
     )
 
 
-def certified_names(context: Any) -> frozenset[str] | None:
-    """For whom the other side's certificate is: its common name and alternative names. None: there is no TLS, so it is
-    on this host."""
+def certified_caller(context: Any) -> Certified:
+    """What the certificate of the other side of a call says; nothing, if there is no TLS."""
     proven = context.auth_context()
-    if "x509_common_name" not in proven and "x509_subject_alternative_name" not in proven:
-        return None
-    names = (*proven.get("x509_common_name", ()), *proven.get("x509_subject_alternative_name", ()))
-    return frozenset(name.decode(errors="replace") for name in names)
+
+    def texts(*kinds: str) -> list[str]:
+        return [value.decode(errors="replace") for kind in kinds for value in proven.get(kind, ())]
+
+    return Certified.of(texts("x509_common_name", "peer_dns", "peer_ip"), texts("peer_uri"))
 
 
 def check_address(flag: str, address: str, certificates: Certificates | None) -> None:
