@@ -13,15 +13,15 @@ from understudy.wire import versions
 @pytest.mark.parametrize("protocol", [0, versions.PROTOCOL + 2, versions.PROTOCOL + 100])
 def test_whoever_is_too_far_away_is_told_who_must_be_upgraded(protocol: int) -> None:
     with pytest.raises(WireError) as refused:
-        versions.check("host a", protocol, "9.9")
+        versions.check("the coordinator", "host a", protocol, "9.9")
     assert refused.value.kind == "version"
-    older = "it" if protocol < versions.PROTOCOL else "this side"
+    older = "host a" if protocol < versions.PROTOCOL else "the coordinator"
     assert f"version {versions.VERSION}" in str(refused.value) and f"upgrade {older} first" in str(refused.value)
 
 
 @pytest.mark.parametrize("protocol", [versions.PROTOCOL, versions.PROTOCOL + 1])
 def test_neighbours_work_together(protocol: int) -> None:
-    versions.check("host a", protocol, "0.2")
+    versions.check("the coordinator", "host a", protocol, "0.2")
 
 
 def newer(message: wire.FromHost | wire.ToHost, /, **added: object) -> bytes:

@@ -225,7 +225,8 @@ class Relay:
                 return welcome.reason
             if not isinstance(welcome, wire.Welcome) or welcome.term < self.term:
                 return "it did not answer as the leader would"
-            versions.check(f"the coordinator at {address}", welcome.protocol, welcome.version)
+            own = f"host {self._introduction.host}"
+            versions.check(own, f"the coordinator at {address}", welcome.protocol, welcome.version)
             self.term, self.run = welcome.term, welcome.run or self.run
             self._say(f"connected to the coordinator at {address}: run {self.run}, term {self.term}")
             return await self._serve(stream)

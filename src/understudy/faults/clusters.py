@@ -69,6 +69,7 @@ class Cluster:
     flags: tuple[str, ...] = ()
     tokens: Path | None = None  # of the API
     faults: tuple[Fault, ...] = ()
+    installations: dict[str, Path] = field(default_factory=dict)  # by host: what runs there, if not this version
     started: dict[str, Started] = field(default_factory=dict)
     token: str = field(default_factory=lambda: secrets.token_hex(16))
 
@@ -112,6 +113,8 @@ class Cluster:
         self.folder.mkdir(parents=True, exist_ok=True)
         output = self.folder / f"{name}.{time.monotonic():.3f}.txt"  # it may be started again
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "eth0"}
+        if host.name in self.installations:
+            environment["PYTHONPATH"] = str(self.installations[host.name])
         with open(output, "wb") as file:
             process = subprocess.Popen(
                 host.command(*command),

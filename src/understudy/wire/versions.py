@@ -24,12 +24,13 @@ def _own_version() -> str:
 VERSION = _own_version()
 
 
-def check(who: str, protocol: int, version: str) -> None:
-    """Raises `WireError` if we cannot work with it. Protocol 0: it is from before there were numbers."""
+def check(own: str, who: str, protocol: int, version: str) -> None:
+    """Raises `WireError` if we, `own`, cannot work with `who`. The sentence is read on both sides, so it names both.
+    Protocol 0: it is from before there were numbers."""
     if protocol == 0 or abs(protocol - PROTOCOL) > 1:
-        older = "it" if protocol < PROTOCOL else "this side"
+        older = who if protocol < PROTOCOL else own
         raise WireError(
-            f"{who} is version {version or 'unknown'} (protocol {protocol}), this side is version {VERSION} "
+            f"{who} is version {version or 'unknown'} (protocol {protocol}), {own} is version {VERSION} "
             f"(protocol {PROTOCOL}): only neighbouring protocols work together; upgrade {older} first",
             kind="version",
         )
