@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 import msgspec.inspect as mi
+from msgspec import NODEFAULT
 
 Vocabulary = dict[str, Any]  # of JSON, for it is told by another process
 _SETTINGS = "Policy"
@@ -58,12 +59,13 @@ def _describe_fields(kind: Any, known: Vocabulary) -> None:
     name = kind.cls.__name__
     if name in known:
         return
-    known[name] = entry = {"strict": getattr(kind, "forbid_unknown_fields", False), "fields": {}}
+    described: Vocabulary = {}
+    known[name] = {"strict": getattr(kind, "forbid_unknown_fields", False), "fields": described}
     for field in kind.fields:
         told: Vocabulary = {"type": _describe(field.type, known), "required": field.required}
         if name == _SETTINGS and not field.required:
-            told["default"] = repr(field.default if field.default is not mi.NODEFAULT else field.default_factory())
-        entry["fields"][field.encode_name] = told
+            told["default"] = repr(field.default if field.default is not NODEFAULT else field.default_factory())
+        described[field.encode_name] = told
 
 
 def breaks(old: Vocabulary, new: Vocabulary) -> list[str]:
