@@ -17,6 +17,7 @@ from understudy.protocol.positions import Position
 from understudy.protocol.stages import Stage
 from understudy.wire import cluster as wire
 from understudy.wire import messages as msg
+from understudy.wire import versions
 from understudy.wire.versions import PROTOCOL
 
 pytestmark = pytest.mark.timeout(LIMIT + 10)
@@ -341,6 +342,22 @@ def test_a_host_of_a_version_too_far_away_is_refused_and_not_ended_if_it_trains(
             refusal = await agent.hear(wire.Refuse)
             assert "host a is version 9.9" in refusal.reason and refusal.final is final
             assert place.service.refused == {"version": 1}
+
+    play(story)
+
+
+def test_two_hosts_that_are_too_far_from_each_other_are_not_in_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are neighbours of the coordinator, but their ranks would speak with each other."""
+    monkeypatch.setattr(versions, "PROTOCOL", 2)
+
+    async def story() -> None:
+        async with coordinator() as place, attending(place, "a", protocol=3), line_to(place) as b:
+            await b.say(greeting("b", protocol=1))
+            refusal = await b.hear(wire.Refuse)
+            assert "upgrade host b first" in refusal.reason and refusal.final
+            assert place.service.refused == {"version": 1}
+            async with attending(place, "b", protocol=2):
+                assert set(place.leading.lines.lines) == {"a", "b"}
 
     play(story)
 

@@ -6,24 +6,25 @@ import pytest
 from understudy.errors import WireError
 from understudy.protocol import events as ev
 from understudy.wire import cluster as wire
+from understudy.wire import messages as msg
 from understudy.wire import versions
 
 
 @pytest.mark.parametrize("protocol", [0, versions.PROTOCOL + 2, versions.PROTOCOL + 100])
 def test_whoever_is_too_far_away_is_told_who_must_be_upgraded(protocol: int) -> None:
     with pytest.raises(WireError) as refused:
-        versions.check("host a", protocol, "9.9")
+        versions.check("the coordinator", "host a", protocol, "9.9")
     assert refused.value.kind == "version"
-    older = "it" if protocol < versions.PROTOCOL else "this side"
+    older = "host a" if protocol < versions.PROTOCOL else "the coordinator"
     assert f"version {versions.VERSION}" in str(refused.value) and f"upgrade {older} first" in str(refused.value)
 
 
 @pytest.mark.parametrize("protocol", [versions.PROTOCOL, versions.PROTOCOL + 1])
 def test_neighbours_work_together(protocol: int) -> None:
-    versions.check("host a", protocol, "0.2")
+    versions.check("the coordinator", "host a", protocol, "0.2")
 
 
-def newer(message: wire.FromHost | wire.ToHost, **added: object) -> bytes:
+def newer(message: wire.FromHost | wire.ToHost, /, **added: object) -> bytes:
     """As a version would send it that has more to say."""
     return msgspec.msgpack.encode({**msgspec.msgpack.decode(wire.encode(message)), **added})
 
@@ -43,6 +44,24 @@ def test_a_kind_that_is_not_known_is_ignored_and_nonsense_is_not() -> None:
             wire.decode_to_host(msgspec.msgpack.encode(nonsense))
     with pytest.raises(WireError):
         wire.decode_from_host(msgspec.msgpack.encode({"type": "Kill", "term": 1}))  # known, and not a host's to say
+
+
+def test_a_new_kind_of_message_to_a_worker_is_ignored_like_any_other() -> None:
+    """It is inside of an order that is known. Before, it ended the line, and was told again on the next one."""
+    known = wire.Tell(term=1, member="m-1", message=msg.Release(generation=1))
+    new = newer(known, message={"type": "Whistle", "tune": "any"})
+    assert wire.decode_to_host(new) == wire.Unknown(kind="Whistle")
+    for nonsense in ({"type": "Release", "generation": "x"}, {"type": "a b"}, {}, "Whistle"):
+        with pytest.raises(WireError):
+            wire.decode_to_host(newer(known, message=nonsense))
+
+
+@pytest.mark.parametrize(("protocol", "older"), [(1, "a"), (5, "b")])
+def test_hosts_that_are_too_far_from_each_other_are_told_which_is_the_older_one(protocol: int, older: str) -> None:
+    with pytest.raises(WireError, match=f"upgrade host {older} first") as refused:
+        versions.check_between("a", protocol, {"c": protocol, "b": 3})
+    assert refused.value.kind == "version"
+    versions.check_between("a", 4, {"b": 3, "c": 5})
 
 
 def test_an_event_that_is_not_known_is_new_and_a_forbidden_one_is_not() -> None:

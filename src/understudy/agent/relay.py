@@ -74,7 +74,8 @@ class Introduction:
 
 
 class Relay:
-    """Implements `decider.Decider` for a supervisor whose coordinator is elsewhere."""
+    """Implements `decider.Decider` for a supervisor whose coordinator is elsewhere. `given_up`: this host was refused
+    for good."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class Relay:
         self._recoveries = Recoveries()
         self.term, self.run = 0, ""
         self._agent = secrets.token_hex(16)
-        self.connected = False
+        self.connected, self.given_up = False, False
         self._named = ""  # the leader, as a standby calls it
         self.refused: Counter[str] = Counter()
         self._outbox: asyncio.Queue[bytes] | None = None
@@ -192,7 +193,7 @@ class Relay:
         """Round after round, with a longer pause after each in which no coordinator took us."""
         pause = _FIRST_PAUSE
         complained: set[tuple[str, str]] = set()  # once for each reason, until there is a coordinator again
-        while True:
+        while not self.given_up:
             for_whom = await self._go_round(complained)
             if for_whom is not None:
                 pause, complained = _FIRST_PAUSE, set()
@@ -212,6 +213,8 @@ class Relay:
             tried.add(address)
             self._named = ""
             why = await self._try(address)
+            if self.given_up:
+                return None
             if (address, why) not in complained:
                 text = f"no coordinator at {address}: {why}; training goes on, and it is tried again"
                 self._tell("no coordinator", text, address=address)
@@ -230,7 +233,7 @@ class Relay:
         except Exception as error:  # whatever is wrong with the network, we try again
             why = transport.explain(error)
             if transport.is_unauthorised(error) and not self.term:  # it never was another one
-                self._hands.stop(StopJob(outcome=Outcome.FAILED, reason=f"{address}: {why}", exit_code=2))
+                self._give_up(f"{address}: {why}")
             return why
 
     async def _attend(self, address: str) -> str:
@@ -247,7 +250,8 @@ class Relay:
                 return welcome.reason
             if not isinstance(welcome, wire.Welcome) or welcome.term < self.term:
                 return "it did not answer as the leader would"
-            versions.check(f"the coordinator at {address}", welcome.protocol, welcome.version)
+            own = f"host {self._introduction.host}"
+            versions.check(own, f"the coordinator at {address}", welcome.protocol, welcome.version)
             self.term, self.run = welcome.term, welcome.run or self.run
             text = f"connected to the coordinator at {address}: run {self.run}, term {self.term}"
             self._tell("connected", text, address=address, term=self.term)
@@ -275,9 +279,14 @@ class Relay:
             version=versions.VERSION,
         )
 
+    def _give_up(self, reason: str) -> None:
+        """This host will never be part of the job, which may go on without it."""
+        self.given_up = True
+        self._hands.stop(StopJob(outcome=Outcome.FAILED, reason=reason, exit_code=2))
+
     def _on_refusal(self, refusal: wire.Refuse) -> str:
         if refusal.final:
-            self._hands.stop(StopJob(outcome=Outcome.FAILED, reason=refusal.reason, exit_code=2))
+            self._give_up(refusal.reason)
         if refusal.leader and refusal.leader not in self._addresses:
             self._addresses.append(refusal.leader)
         self._named = refusal.leader

@@ -65,7 +65,10 @@ async def run_on_host(
     finally:
         terminal.close()
         files.close()
-    terminal.end(stop)
+    if relay.given_up:
+        terminal.say(f"this host takes no part in the job (exit code {stop.exit_code}): {stop.reason}")
+    else:
+        terminal.end(stop)
     return stop
 
 

@@ -30,6 +30,7 @@ from understudy.protocol.policy import Policy
 from understudy.protocol.requests import Request
 from understudy.protocol.takeover import Facts, facts_of, take_over
 from understudy.wire import cluster as wire
+from understudy.wire import versions
 from understudy.wire.inventory import HostInventory
 
 _SHORTEST_WAIT = 0.02
@@ -70,6 +71,7 @@ class Leader:
         self._paces = Paces()
         self.coordinator: Coordinator | None = None
         self.inventories: dict[HostId, HostInventory] = {}
+        self._protocols: dict[HostId, int] = {}  # of every host that was welcomed
         self.over = asyncio.Event()
         self.why_over = ""
         self.all_told = True  # unless a former leader went before every host had heard of the end
@@ -169,11 +171,22 @@ class Leader:
         origin.check_greeting(attend, policy)
         coordinator = self.coordinator or self._begin_run(policy)
         origin.check_settings(attend.host, policy, coordinator.machine.policy)
+        versions.check_between(attend.host, attend.protocol, self._others(HostId(attend.host), coordinator.machine))
         line = self.lines.open(HostId(attend.host), attend.agent, peer)
+        self._protocols[line.host] = attend.protocol
         line.put(wire.Welcome.now(self.term, attend.host, policy.world_size, self.run))
         if self.outcome is not None:
             line.put(self.lines.farewell(self.outcome))
         return line
+
+    def _others(self, host: HostId, machine: JobMachine) -> dict[str, int]:
+        """The protocols of the other hosts that take part, even if they are silent for a moment."""
+        known = machine.hosts.by_id
+        return {
+            other: protocol
+            for other, protocol in self._protocols.items()
+            if other != host and (other in self.lines.lines or (other in known and known[other].present))
+        }
 
     def _begin_run(self, policy: Policy) -> Coordinator:
         self._identity.begin()

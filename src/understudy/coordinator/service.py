@@ -90,7 +90,7 @@ class Service:
             await self._refuse(stream, wire.Refuse(reason="this coordinator stands by", leader=self.leads), "standby")
             return
         try:
-            versions.check(f"host {attend.host}", attend.protocol, attend.version)
+            versions.check("the coordinator", f"host {attend.host}", attend.protocol, attend.version)
             origin.check_certificate(attend, certified)
             if attend.job != self.job:
                 raise WireError(f"this coordinator is for job {self.job}, not for {attend.job}", kind="job")

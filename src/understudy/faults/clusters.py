@@ -69,6 +69,7 @@ class Cluster:
     flags: tuple[str, ...] = ()
     tokens: Path | None = None  # of the API
     faults: tuple[Fault, ...] = ()
+    installations: dict[str, Path] = field(default_factory=dict)  # by host: what runs there, if not this version
     started: dict[str, Started] = field(default_factory=dict)
     token: str = field(default_factory=lambda: secrets.token_hex(16))
 
@@ -112,6 +113,8 @@ class Cluster:
         self.folder.mkdir(parents=True, exist_ok=True)
         output = self.folder / f"{name}.{time.monotonic():.3f}.txt"  # it may be started again
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "eth0"}
+        if host.name in self.installations:
+            environment["PYTHONPATH"] = str(self.installations[host.name])
         with open(output, "wb") as file:
             process = subprocess.Popen(
                 host.command(*command),
@@ -179,8 +182,9 @@ class Cluster:
         """The newest step that any rank has committed."""
         newest = -1
         for file in self.run_dir.glob("ledger/steps-*.jsonl"):
-            lines = file.read_text().count("\n")
-            newest = max(newest, lines - 1)
+            last = file.read_bytes().rsplit(b"\n", 2)[:-1]  # what follows the last end of a line is not whole
+            with contextlib.suppress(msgspec.DecodeError):  # of a gap, or nothing
+                newest = max(newest, msgspec.json.decode(last[-1] if last else b"", type=StepRecord).step)
         return newest
 
     def kill_rank(self, rank: int) -> None:

@@ -80,7 +80,7 @@ class LiveRun:
         for pid in children_of(self.process.pid):
             path = page_of(pid)
             if path is not None and os.path.exists(path):
-                found.append(Seen(Path(path).stem, pid, _look(path)))
+                found.append(Seen(Path(path).stem, pid, look(path)))
         return found
 
     def pages(self) -> list[str]:
@@ -121,7 +121,7 @@ def decided_so_far(run_dir: Path) -> list[DecisionRecord | RecoveryRecord]:
     return found
 
 
-def _look(path: str) -> Progress:
+def look(path: str) -> Progress:
     reader = ProgressReader(path)
     try:
         return reader.look()

@@ -1,6 +1,7 @@
 """What a host says of itself: the names by which monitors know it, and its devices. Bounded, for anybody may fill it.
 
-There is no name of another host in it: whoever greets with it is the one that it describes.
+There is no name of another host in it: whoever greets with it is the one that it describes. A field that is not known
+here is ignored, as in every message: a newer version may say more (`versions`).
 """
 
 from typing import Annotated
@@ -14,7 +15,7 @@ LONGEST = 200  # characters of one text
 Text = Annotated[str, msgspec.Meta(max_length=LONGEST)]
 
 
-class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Device(msgspec.Struct, frozen=True, kw_only=True):
     """`slot`: its place on its host, which is the local rank of the process that uses it."""
 
     slot: Annotated[int, msgspec.Meta(ge=0, lt=1024)]
@@ -22,7 +23,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pci_bus_id: Text = ""
 
 
-class HostInventory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HostInventory(msgspec.Struct, frozen=True, kw_only=True):
     """What is empty is not known, or not there."""
 
     host_name: Text = ""

@@ -1,0 +1,109 @@
+"""Everything that versions of Understudy say to each other over the network or leave for each other in the store, as
+data: which fields each message has, which of them its reader requires, which values an enumeration has.
+
+`python -P vocabulary.py` prints that of the version that is installed, even of one which does not have this file.
+`breaks` compares two of them by the rule of `understudy.wire.versions`.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+import msgspec.inspect as mi
+from msgspec import NODEFAULT
+
+Vocabulary = dict[str, Any]  # of JSON, for it is told by another process
+_SETTINGS = "Policy"
+
+
+def describe() -> Vocabulary:
+    """Of the version that is imported here."""
+    from understudy.coordinator.kept import Kept
+    from understudy.ledger.records import TransferRecord
+    from understudy.wire import cluster, messages, versions
+
+    kinds = [*get_args(cluster.FromHost), *get_args(cluster.ToHost), *get_args(messages.FromAgent)]
+    told = [*kinds, *cluster._EVENTS.values(), Kept, TransferRecord]
+    known: Vocabulary = {}
+    for kind in told:
+        _describe(mi.type_info(kind), known)
+    return {"protocol": versions.PROTOCOL, "types": known}
+
+
+def _describe(kind: Any, known: Vocabulary) -> str:
+    """A short name of a type; what it consists of is put into `known`."""
+    match kind:
+        case mi.StructType() | mi.DataclassType() | mi.TypedDictType() | mi.NamedTupleType():
+            _describe_fields(kind, known)
+            return kind.cls.__name__
+        case mi.EnumType(cls=cls):
+            known[cls.__name__] = {"values": sorted(str(member.value) for member in cls)}
+            return cls.__name__
+        case mi.LiteralType(values=values):
+            return f"one of {sorted(map(str, values))}"
+        case mi.UnionType(types=types):
+            return " | ".join(sorted(_describe(one, known) for one in types))
+        case mi.DictType(key_type=key, value_type=value):
+            return f"{{{_describe(key, known)}: {_describe(value, known)}}}"
+        case mi.TupleType(item_types=items):
+            return f"({', '.join(_describe(item, known) for item in items)})"
+        case mi.ListType(item_type=item) | mi.VarTupleType(item_type=item) | mi.SetType(item_type=item):
+            return f"[{_describe(item, known)}]"
+        case mi.FrozenSetType(item_type=item):
+            return f"[{_describe(item, known)}]"
+    return type(kind).__name__.removesuffix("Type").lower()
+
+
+def _describe_fields(kind: Any, known: Vocabulary) -> None:
+    name = kind.cls.__name__
+    if name in known:
+        return
+    described: Vocabulary = {}
+    known[name] = {"strict": getattr(kind, "forbid_unknown_fields", False), "fields": described}
+    for field in kind.fields:
+        told: Vocabulary = {"type": _describe(field.type, known), "required": field.required}
+        if name == _SETTINGS and not field.required:
+            told["default"] = repr(field.default if field.default is not NODEFAULT else field.default_factory())
+        described[field.encode_name] = told
+
+
+def breaks(old: Vocabulary, new: Vocabulary) -> list[str]:
+    """What one of the two could not read of the other, as sentences. Kinds of messages that only one has are no break:
+    the other ignores them."""
+    found: list[str] = []
+    for name in sorted(old["types"].keys() & new["types"].keys()):
+        before, after = old["types"][name], new["types"][name]
+        if "values" in before or "values" in after:
+            found += _changed_values(name, before.get("values", []), after.get("values", []))
+        else:
+            found += _cannot_read(name, reader=before, writer=after, who="the previous release")
+            found += _cannot_read(name, reader=after, writer=before, who="this version")
+            found += _changed_fields(name, before["fields"], after["fields"])
+    return found
+
+
+def _changed_values(name: str, before: list[str], after: list[str]) -> Iterator[str]:
+    for value in sorted(set(before) ^ set(after)):
+        yield f"only {'the previous release' if value in before else 'this version'} knows {name} {value!r}"
+
+
+def _cannot_read(name: str, reader: Mapping[str, Any], writer: Mapping[str, Any], who: str) -> Iterator[str]:
+    for field, told in reader["fields"].items():
+        if told["required"] and field not in writer["fields"]:
+            yield f"{who} requires {name}.{field}, which the other does not send"
+    if reader["strict"]:
+        for field in writer["fields"].keys() - reader["fields"].keys():
+            yield f"{who} refuses {name} with the field {field}, which the other sends"
+
+
+def _changed_fields(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    for field in sorted(before.keys() & after.keys()):
+        for what in ("type", "default"):
+            was, now = before[field].get(what), after[field].get(what)
+            if was != now:
+                yield f"the {what} of {name}.{field} was {was} and is {now}"
+
+
+if __name__ == "__main__":
+    json.dump(describe(), sys.stdout)
