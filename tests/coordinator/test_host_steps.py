@@ -89,7 +89,7 @@ def test_never_less_than_what_a_recovery_established() -> None:
 
 
 def test_a_second_loss_does_not_take_back_what_the_recovery_before_it_established() -> None:
-    """The spare's host has a rank since the recovery, and was not heard since: what it told of an earlier one is old."""
+    """The spare's host has had a rank since the recovery, and not spoken since: what it told before is old."""
 
     async def scene(cluster: Cluster) -> None:
         for host, step in ((cluster.spare, 2), (cluster.a, 7), (cluster.b, 7)):

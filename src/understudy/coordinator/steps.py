@@ -54,7 +54,7 @@ class HostSteps:
         }
 
     def of(self, host: HostId) -> int | None:
-        """What the ranks on this host have committed; one that has just been given a rank has told nothing of it yet."""
+        """What the ranks on this host have committed. One that was just given a rank has told nothing of it yet."""
         told, certain = self.by_host.get(host), self._certain
         if told is None or (certain is not None and certain > told.smallest):
             return certain

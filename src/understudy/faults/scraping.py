@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes the APIs of jobs and looks at the deployed alert rules; what it kept can be read back."""
+"""A real Prometheus that scrapes the APIs of jobs and evaluates the deployed alert rules, to be read back."""
 
 import contextlib
 import json
