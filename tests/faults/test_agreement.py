@@ -5,7 +5,6 @@ from typing import Any
 
 from understudy.faults import agreement
 from understudy.faults.agreement import Ledger, Metered, Moment, Told
-from understudy.faults.three_views import metered
 from understudy.ledger.records import RecoveryRecord, Sharing, StepRecord
 
 STANDINGS = {"joining": 0, "prepared": 0, "active": 2, "vacant": 0, "absent": 0}
@@ -186,4 +185,4 @@ def test_metrics_are_read() -> None:
             'understudy_recoveries_total{kind="move",training_job="x"} 0.0',
         ]
     )
-    assert metered(page + "\n") == METERED
+    assert agreement.from_metrics(page + "\n") == METERED

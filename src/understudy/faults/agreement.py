@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from understudy.ledger.records import RecoveryRecord, StepRecord
 from understudy.protocol.stages import Stage
 
@@ -104,6 +106,36 @@ def from_status(document: Mapping[str, Any]) -> Told:
         holders={one["rank"]: one["member"] for one in document["members"]},
         standings={**counts, "vacant": max(0, world - len(absent) - len(held)), "absent": len(absent)},
     )
+
+
+def from_metrics(page: str) -> Metered:
+    """What `/metrics` of one coordinator shows."""
+    values: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            labels = [value for name, value in sample.labels.items() if name != "training_job"]
+            values.setdefault(sample.name, {})[",".join(labels)] = sample.value
+
+    def plain(name: str) -> int | None:
+        found = values.get(f"understudy_{name}", {}).get("")
+        return None if found is None else int(found)
+
+    ranks = _whole(values.get("understudy_ranks", {}))
+    stages = (name for name, value in values.get("understudy_stage", {}).items() if value == 1.0)
+    return Metered(
+        leads=plain("leading") == 1,
+        generation=plain("generation"),
+        stage=next(stages, None),
+        step=plain("committed_step"),
+        absent=ranks.get("absent", 0),
+        degraded=plain("degraded") == 1,
+        recoveries=sum(_whole(values.get("understudy_recoveries_total", {})).values()),
+        standings=ranks,
+    )
+
+
+def _whole(values: Mapping[str, float]) -> dict[str, int]:
+    return {name: int(value) for name, value in values.items()}
 
 
 def within(document: Mapping[str, Any]) -> Iterator[str]:

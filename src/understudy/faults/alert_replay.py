@@ -15,9 +15,8 @@ from understudy.faults.proving import NotProven
 
 ABSENT = "_"  # no sample
 GONE = "stale"  # as Prometheus marks a series that a target does not have any more
-_LABELS = "alertname, training_job, instance"
-_FIRING = f'group by ({_LABELS}) (ALERTS{{alertstate="firing"}})'
-_EVER = f'group by ({_LABELS}) (count_over_time(ALERTS{{alertstate="firing"}}[7d]))'
+_FIRING = 'ALERTS{alertstate="firing"}'
+_EVER = 'count_over_time(ALERTS{alertstate="firing"}[7d])'
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,10 +46,16 @@ def why_not() -> str | None:
 
 
 def judge(
-    folder: Path, rules: Path, series: Mapping[str, Sequence[str]], interval: int, checks: Iterable[Check]
+    folder: Path,
+    rules: Path,
+    series: Mapping[str, Sequence[str]],
+    interval: int,
+    checks: Iterable[Check],
+    *,
+    by_instance: bool = True,
 ) -> None:
     """`series`: values as promtool writes them, a sample every `interval` seconds. Besides at its checks, no alert may
-    ever fire that no check expects. Raises `NotProven` with promtool's words."""
+    ever fire that no check expects. `by_instance`: also for which target. Raises `NotProven` with promtool's words."""
     checks = tuple(checks)
     last = max(map(len, series.values())) - 1
     ever = Check(last, frozenset(alert for check in checks for alert in check.alerts))
@@ -58,8 +63,8 @@ def judge(
         "interval": f"{interval}s",
         "input_series": [{"series": name, "values": " ".join(values)} for name, values in sorted(series.items())],
         "promql_expr_test": [
-            *(_question(_FIRING, check, interval) for check in checks),
-            _question(_EVER, ever, interval),
+            *(_question(_grouped(_FIRING, by_instance), check, interval) for check in checks),
+            _question(_grouped(_EVER, by_instance), ever, interval),
         ],
     }
     file = folder / "replayed.json"  # JSON is YAML
@@ -77,6 +82,10 @@ def promtool(*arguments: str) -> None:
 def written(labels: Mapping[str, str], name: str = "") -> str:
     """A series as promtool wants it."""
     return name + "{" + ", ".join(f"{key}={json.dumps(value)}" for key, value in sorted(labels.items())) + "}"
+
+
+def _grouped(expression: str, by_instance: bool) -> str:
+    return f"group by (alertname, training_job{', instance' if by_instance else ''}) ({expression})"
 
 
 def _question(expression: str, check: Check, interval: int) -> dict[str, object]:

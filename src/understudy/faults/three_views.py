@@ -5,13 +5,12 @@ import io
 import json
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from prometheus_client.parser import text_string_to_metric_families
 
 from understudy.cli.main import main as understudy
 from understudy.faults import agreement
@@ -87,38 +86,9 @@ def metered_at(url: str) -> Metered | None:
     """None: nobody answers there."""
     try:
         with urllib.request.urlopen(url, timeout=10.0) as answer:
-            return metered(answer.read().decode())
+            return agreement.from_metrics(answer.read().decode())
     except OSError:
         return None
-
-
-def metered(page: str) -> Metered:
-    values: dict[str, dict[str, float]] = {}
-    for family in text_string_to_metric_families(page):
-        for sample in family.samples:
-            labels = [value for name, value in sample.labels.items() if name != "training_job"]
-            values.setdefault(sample.name, {})[",".join(labels)] = sample.value
-
-    def plain(name: str) -> int | None:
-        found = values.get(f"understudy_{name}", {}).get("")
-        return None if found is None else int(found)
-
-    ranks = _whole(values.get("understudy_ranks", {}))
-    stages = (name for name, value in values.get("understudy_stage", {}).items() if value == 1.0)
-    return Metered(
-        leads=plain("leading") == 1,
-        generation=plain("generation"),
-        stage=next(stages, None),
-        step=plain("committed_step"),
-        absent=ranks.get("absent", 0),
-        degraded=plain("degraded") == 1,
-        recoveries=sum(_whole(values.get("understudy_recoveries_total", {})).values()),
-        standings=ranks,
-    )
-
-
-def _whole(values: Mapping[str, float]) -> dict[str, int]:
-    return {name: int(value) for name, value in values.items()}
 
 
 def _step_records(file: Path) -> Iterator[StepRecord]:
