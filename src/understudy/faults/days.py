@@ -83,7 +83,7 @@ def play(folder: Path, rules: Path, scripts: Sequence[Script], make: Make, lengt
         _require_sound(scraper, scripts)
         scraped = scraper.scraped()
     days = {}
-    groups = {script.name: (script,) for script in scripts}
+    groups: dict[str, tuple[Script, ...]] = {script.name: (script,) for script in scripts}
     if set(TWO_JOBS) <= set(scripts):
         groups["two jobs"] = TWO_JOBS
     for name, group in groups.items():

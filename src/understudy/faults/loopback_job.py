@@ -25,7 +25,7 @@ from understudy.faults.proving import TRAINEE, NotProven, Setup
 from understudy.faults.watching import page_of
 from understudy.foundation.parenthood import children_of, die_with
 
-_LIMIT = 240.0  # seconds for a broken run, on a machine that may be busy
+_LIMIT = 600.0  # seconds for a broken run, on a machine that may be very busy
 _NOBODY: dict[str, Any] = {"leading": False, "stage": None, "generation": None}
 
 
