@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.api.recorded_series import RULES, promtool
+from tests.api.recorded_series import RULES
 from tests.api.scraped_jobs import Ends, Scene, ScrapedJob, play
 
 from understudy.api import views
+from understudy.faults.alert_replay import promtool
 from understudy.foundation.ids import HostId
 from understudy.ledger.records import RecoveryRecord
 from understudy.protocol import events as ev

@@ -36,6 +36,8 @@ def test_one_that_stands_by_says_so(tmp_path: Path) -> None:
             assert (await client.get("/health")).json() == {"healthy": True, "leading": False}
             job = (await client.get("/v1/job")).json()
             assert (job["leading"], job["leader"], job["stage"]) == (False, "10.0.0.1:29400", None)
+            overview = (await client.get("/v1/overview")).json()
+            assert overview == {"job": job, "members": [], "spares": [], "hosts": []}
             for answer in (
                 await client.get("/v1/members"),
                 await client.post("/v1/actions/abort-generation", {"reason": "x"}, ACTOR),

@@ -30,6 +30,9 @@ def test_what_is_shown(tmp_path: Path) -> None:
         assert [one["member"] for one in (await client.get("/v1/spares")).json()] == ["m-2"]
         hosts = (await client.get("/v1/hosts")).json()
         assert [(one["host"], one["state"], one["ranks"]) for one in hosts] == [("this host", "present", [0, 1])]
+        spares = (await client.get("/v1/spares")).json()
+        overview = (await client.get("/v1/overview")).json()
+        assert overview == {"job": job, "members": members, "spares": spares, "hosts": hosts}
 
     play(stage, story)
 
@@ -328,7 +331,8 @@ def test_the_description_is_published(tmp_path: Path) -> None:
     async def story(client: Client) -> None:
         described = (await client.get("/v1/openapi.json")).json()
         assert set(described["paths"]) == {
-            *(f"/v1/{page}" for page in ("job", "members", "spares", "hosts", "events", "events/stream", "recoveries")),
+            *(f"/v1/{page}" for page in ("job", "overview", "members", "spares", "hosts", "recoveries")),
+            *("/v1/events", "/v1/events/stream"),
             *(
                 f"/v1/actions/{page}"
                 for page in ("migrate", "drain", "undrain", "replace", "abort-generation", "spares")

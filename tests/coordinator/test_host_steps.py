@@ -10,6 +10,7 @@ from tests.coordinator.leading_play import Cluster, Host
 
 from understudy.coordinator.steps import Committed, HostSteps
 from understudy.errors import WireError
+from understudy.foundation.clock import SetClock
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank
 from understudy.protocol import events as ev
 from understudy.wire import cluster as wire
@@ -85,6 +86,32 @@ def test_never_less_than_what_a_recovery_established() -> None:
     assert coordinator.steps.committed(coordinator.machine).step == 7
     coordinator.advanced(9, 9)
     assert coordinator.steps.committed(coordinator.machine).step == 9
+
+
+def test_a_second_loss_does_not_take_back_what_the_recovery_before_it_established() -> None:
+    """The spare's host has had a rank since the recovery, and not spoken since: what it told before is old."""
+
+    async def scene(cluster: Cluster) -> None:
+        for host, step in ((cluster.spare, 2), (cluster.a, 7), (cluster.b, 7)):
+            advance(cluster, host, step)
+        await cluster.recover_rank_1()
+        assert committed(cluster).step == 7 and steps_of(cluster).of(HostId("spare")) == 7
+        await cluster.lose(cluster.a, "m-0")
+        assert committed(cluster).step == 7
+
+    play(scene)
+
+
+def test_what_was_told_before_the_world_went_back_is_void() -> None:
+    clock = SetClock(10.0)
+    steps = HostSteps(clock)
+    steps.told(HostId("a"), 9, 9)
+    for _ in range(2):  # whoever has not heard it is told again
+        steps.resumes(Generation(2), 4)
+        assert steps.of(HostId("a")) == 4
+    steps.told(HostId("a"), 6, 6)
+    steps.resumes(Generation(2), 4)
+    assert steps.of(HostId("a")) == 6
 
 
 def test_the_last_step_stays_when_all_ranks_have_left() -> None:

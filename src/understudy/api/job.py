@@ -171,8 +171,9 @@ class ManyHosts:
         leader, machine = self._service.leader, self.machine()
         if leader is None or leader.coordinator is None or machine is None:
             return {}
-        told, training = leader.coordinator.steps.by_host, training_members(machine)
-        return {member.id: told[member.host].smallest for member in training if member.host in told}
+        steps = leader.coordinator.steps
+        known = {member.id: steps.of(member.host) for member in training_members(machine)}
+        return {member: step for member, step in known.items() if step is not None}
 
     def inventories(self) -> Mapping[HostId, HostInventory]:
         """A lost host may have come back under another name, with the same devices; it must not contradict itself."""

@@ -173,6 +173,16 @@ class JobView(Given):
     reason: str | None
 
 
+class Overview(Given):
+    """All of it at one moment: pages that are asked for one after another may tell of different generations. A
+    coordinator that stands by, or waits for hosts, has only the job to show."""
+
+    job: JobView
+    members: list[MemberView]
+    spares: list[MemberView]
+    hosts: list[HostView]
+
+
 class EventView(Given):
     """A decision or a finished recovery. `details`: as in the ledger."""
 

@@ -14,7 +14,7 @@ from understudy.api.feed import Feed
 from understudy.api.gate import Refused
 from understudy.api.job import JobDoor
 from understudy.api.limits import Limits
-from understudy.api.models import Events, HostView, JobView, MemberView, RecoveryView
+from understudy.api.models import Events, HostView, JobView, MemberView, Overview, RecoveryView
 
 _BREATH = 15.0  # seconds until a silent stream says that it is still there
 _LARGEST = 2**53
@@ -30,6 +30,12 @@ def router(door: JobDoor, limits: Limits, leader_url: Callable[[], Awaitable[str
     async def job() -> JobView:
         """The job as a whole. Also answered by a coordinator that stands by."""
         return views.job(door, None if door.leads() else await leader_url() or None)
+
+    @pages.get("/overview")
+    async def overview() -> Overview:
+        """The job, its members, spares and hosts at one moment. Also answered by a coordinator that stands by."""
+        url = None if door.leads() else await leader_url() or None
+        return views.overview(door, url)
 
     @pages.get("/members")
     async def members() -> list[MemberView]:

@@ -6,7 +6,7 @@ import msgspec
 
 from understudy.api.feed import Numbered
 from understudy.api.job import JobDoor
-from understudy.api.models import EventView, HostView, JobView, MemberView, RecoveryView
+from understudy.api.models import EventView, HostView, JobView, MemberView, Overview, RecoveryView
 from understudy.foundation.ids import HostId, MemberId
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.protocol.hosts import Host
@@ -44,6 +44,13 @@ def job(door: JobDoor, leader_url: str | None) -> JobView:
         outcome=None if stopped is None else stopped.outcome.value,
         reason=None if stopped is None else stopped.reason,
     )
+
+
+def overview(door: JobDoor, leader_url: str | None) -> Overview:
+    machine, whole = door.machine(), job(door, leader_url)
+    if machine is None:
+        return Overview(job=whole, members=[], spares=[], hosts=[])
+    return Overview(job=whole, members=members(door, machine), spares=spares(machine), hosts=hosts(machine, door.now()))
 
 
 def members(door: JobDoor, machine: JobMachine) -> list[MemberView]:

@@ -115,8 +115,14 @@ def look(client: Client) -> Seen:
     client, job = client.leading()
     if not job["leading"] or job["stage"] is None:
         return Seen(api=client.url, job=job)
-    members, spares, hosts = (client.get(f"/v1/{page}") for page in ("members", "spares", "hosts"))
-    return Seen(api=client.url, job=job, members=members, spares=spares, hosts=hosts)
+    try:
+        seen = client.get("/v1/overview")
+    except ApiProblem as problem:
+        if problem.status != 404:
+            raise
+        members, spares, hosts = (client.get(f"/v1/{page}") for page in ("members", "spares", "hosts"))
+        seen = {"job": job, "members": members, "spares": spares, "hosts": hosts}  # an older job has no such page
+    return Seen(api=client.url, **{page: seen[page] for page in ("job", "members", "spares", "hosts")})
 
 
 def job_lines(job: Json) -> list[str]:

@@ -194,6 +194,7 @@ class Coordinator:
             case cmd.AbandonGeneration(members=members):
                 self._abandon(command)
             case cmd.ResumeAt(members=members, leavers=leaving, store=store):
+                self.steps.resumes(command.generation, command.step)
                 self._tell(members, orders.resume(command, self._store_of(store), leave=False))
                 self._tell(leaving, orders.resume(command, self._store_of(store), leave=True))
             case cmd.ReleaseMembers(members=members):

@@ -7,7 +7,7 @@ Owned by the coordinator; nothing of it is kept for a successor, to whom every h
 from dataclasses import dataclass
 
 from understudy.foundation.clock import Clock
-from understudy.foundation.ids import HostId
+from understudy.foundation.ids import Generation, HostId
 from understudy.protocol.job import JobMachine
 from understudy.protocol.roster import Member, Standing
 
@@ -34,12 +34,35 @@ class HostSteps:
     def __init__(self, clock: Clock) -> None:
         self.by_host: dict[HostId, Told] = {}
         self._clock = clock
+        self._resumed: tuple[Generation, int] | None = None
 
     def told(self, host: HostId, smallest: int, largest: int) -> None:
         before = self.by_host.get(host)
         unchanged = before is not None and before.smallest == smallest
         since = before.since if before is not None and unchanged else self._clock.now()
         self.by_host[host] = Told(smallest, largest, since)
+
+    def resumes(self, generation: Generation, step: int) -> None:
+        """The world goes on there. A later generation does not take that back, and what hosts told before is true of
+        them no further than up to it. The order may be given several times."""
+        if self._resumed is not None and self._resumed[0] == generation:
+            return
+        self._resumed = generation, step
+        now = self._clock.now()
+        self.by_host = {
+            host: told if told.smallest <= step else Told(step, step, now) for host, told in self.by_host.items()
+        }
+
+    def of(self, host: HostId) -> int | None:
+        """What the ranks on this host have committed. One that was just given a rank has told nothing of it yet."""
+        told, certain = self.by_host.get(host), self._certain
+        if told is None or (certain is not None and certain > told.smallest):
+            return certain
+        return told.smallest
+
+    @property
+    def _certain(self) -> int | None:
+        return None if self._resumed is None else self._resumed[1]
 
     def committed(self, machine: JobMachine) -> Committed:
         """The smallest step over the hosts whose ranks train, once all of them have told theirs. Never less than where
@@ -49,8 +72,7 @@ class HostSteps:
             hosts = {max(self.by_host, key=lambda host: self.by_host[host].smallest)}
         known = [self.by_host.get(host) for host in hosts]
         told = [one for one in known if one is not None]
-        plan = machine.recovery.plan
-        certain = None if plan is None else int(plan.step)
+        certain = self._certain
         if not told or len(told) < len(known):
             return Committed(certain)
         step = min(one.smallest for one in told)

@@ -45,7 +45,7 @@ class CoordinatorProcess:
 
     @property
     def http_port(self) -> int:
-        return int(self.find(r"status on port (\d+)"))
+        return int(self.find(r"status on port (\d+)", 60.0))
 
     def status(self, page: str = "/status") -> dict[str, Any]:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{page}", timeout=10.0) as answer:

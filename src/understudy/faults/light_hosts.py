@@ -50,6 +50,7 @@ class Meeting:
     token: str
     world: int
     certificates: Certificates | None = None
+    job: str = "job"
 
 
 class LightHost:
@@ -60,7 +61,7 @@ class LightHost:
         self.stopped = False
         self._heard, self._name = heard, name
         introduction = Introduction(
-            job="job",
+            job=meeting.job,
             token=meeting.token,
             host=name,
             ranks=ranks,

@@ -124,7 +124,8 @@ def _serving(exporter: Exporter) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _process(command: Sequence[str], output: Path) -> Iterator[None]:
+def process(command: Sequence[str], output: Path) -> Iterator[None]:
+    """It runs as long as this lasts."""
     with open(output, "wb") as file:
         process = subprocess.Popen(
             list(command),
@@ -140,7 +141,7 @@ def _process(command: Sequence[str], output: Path) -> Iterator[None]:
         process.wait(10)
 
 
-def _wait_until_ready(port: int, output: Path) -> None:
+def wait_until_ready(port: int, output: Path) -> None:
     deadline = time.monotonic() + _READY_LIMIT
     while True:
         with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=2):
@@ -176,6 +177,6 @@ def watching(folder: Path, stopped: Callable[[], Mapping[int, bool]], api_port: 
         }
         for name, port in (("alertmanager", alertmanager), ("prometheus", prometheus)):
             output = folder / f"{name}.txt"
-            stack.enter_context(_process(commands[name], output))
-            _wait_until_ready(port, output)
+            stack.enter_context(process(commands[name], output))
+            wait_until_ready(port, output)
         yield exporter
