@@ -46,7 +46,7 @@ def test_an_agent_tells_when_its_certificate_ends_and_again_when_it_is_renewed(
                 addresses=[place.address],
                 certificates=own,
                 clock=SystemClock(),
-                say=hands.said.append,
+                tell=hands.tell,
             )
             agent.start()
             told = place.leading.lines.certificate_ends

@@ -50,7 +50,8 @@ def overview(door: JobDoor, leader_url: str | None) -> Overview:
     machine, whole = door.machine(), job(door, leader_url)
     if machine is None:
         return Overview(job=whole, members=[], spares=[], hosts=[])
-    return Overview(job=whole, members=members(door, machine), spares=spares(machine), hosts=hosts(machine, door.now()))
+    known = hosts(machine, door.now(), door.certificate_ends())
+    return Overview(job=whole, members=members(door, machine), spares=spares(machine), hosts=known)
 
 
 def members(door: JobDoor, machine: JobMachine) -> list[MemberView]:
