@@ -10,7 +10,8 @@ import httpx
 import pytest
 from tests.api.stage import ACTOR, MONITOR, READER, Client, Stage, play
 
-from understudy.api.limits import Limits, Rate
+from understudy.api.limits import Limits
+from understudy.foundation.token_bucket import Rate
 from understudy.protocol import requests as rq
 
 pytestmark = pytest.mark.timeout(180)

@@ -20,7 +20,7 @@ from understudy.api.app import Api, Settings, make_api
 from understudy.api.audit import Audit
 from understudy.api.feed import Feed
 from understudy.api.job import ManyHosts
-from understudy.api.limits import Limits, Rate
+from understudy.api.limits import Limits
 from understudy.api.rules import Rule, RuleAction, Rules
 from understudy.api.server import ApiServer
 from understudy.api.tokens import Caller, Role, Tokens
@@ -32,6 +32,7 @@ from understudy.faults.proving import NotProven
 from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import Generation, MemberId, StepNumber
+from understudy.foundation.token_bucket import Rate
 from understudy.ledger.run import AUDIT
 from understudy.ledger.writing import RecordLog
 from understudy.protocol import events as ev
