@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import random
 import secrets
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from understudy.ledger.records import TransferRecord
 from understudy.protocol import events as ev
 from understudy.protocol.commands import Outcome, Seat, StopJob
 from understudy.wire import cluster as wire
-from understudy.wire import sealing, transport, versions
+from understudy.wire import expiry, sealing, transport, versions
 from understudy.wire.certificates import Certificates
 from understudy.wire.inventory import HostInventory
 from understudy.wire.messages import Assign, FromAgent
@@ -75,10 +76,12 @@ class Relay:
         certificates: Certificates | None,
         clock: Clock,
         say: Callable[[str], None],
+        wall: Callable[[], float] = time.time,
     ) -> None:
+        """`wall`: the time of day, which certificates are about."""
         self._introduction, self._hands = introduction, hands
         self._addresses, self._certificates = list(addresses), certificates
-        self._clock, self._say = clock, say
+        self._clock, self._say, self._wall = clock, say, wall
         self.term, self.run = 0, ""
         self._agent = secrets.token_hex(16)
         self.connected = False
@@ -209,7 +212,8 @@ class Relay:
             why = transport.explain(error)
             if transport.is_unauthorised(error) and not self.term:  # it never was another one
                 self._hands.stop(StopJob(outcome=Outcome.FAILED, reason=f"{address}: {why}", exit_code=2))
-            return why
+            ended = "" if self._certificates is None else expiry.ended(self._certificates, self._wall())
+            return f"{ended} ({why})" if ended else why
 
     async def _attend(self, address: str) -> str:
         channel = transport.open_channel(address, self._certificates)

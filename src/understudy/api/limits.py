@@ -34,6 +34,7 @@ class Limits:
     largest_body: int = 256 * 1024  # bytes
     body_seconds: float = 10.0  # for a caller to send its body
     at_once: int = 64  # requests
+    at_once_each: int = 32  # of one caller: if its requests do not end, there is room for those of others
     streams: int = 16  # of events, at once
     keys: int = 4096  # idempotency keys, of all callers together
     key_seconds: float = 3600.0

@@ -44,20 +44,22 @@ class Heard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meeting:
-    """Where hosts meet their coordinator, and how many ranks the job has."""
+    """Where hosts meet their coordinator, and how many ranks the job has. `policy`: one rank per host unless given."""
 
     address: str
     token: str
     world: int
     certificates: Certificates | None = None
+    policy: Policy | None = None
 
 
 class LightHost:
-    """One agent whose workers are a few lines of code. Implements `relay.Hands`."""
+    """One agent whose workers are a few lines of code. Implements `relay.Hands`. `said`: what its log would hold."""
 
     def __init__(self, name: str, ranks: int, spares: int, meeting: Meeting, heard: dict[int, Heard]) -> None:
         self.members: dict[MemberId, int | None] = {}  # with their ranks
         self.stopped = False
+        self.said: list[str] = []
         self._heard, self._name = heard, name
         introduction = Introduction(
             job="job",
@@ -66,7 +68,7 @@ class LightHost:
             ranks=ranks,
             spares=spares,
             place=None,
-            settings=msgspec.to_builtins(policy_for(meeting.world)),
+            settings=msgspec.to_builtins(meeting.policy or policy_for(meeting.world)),
             store=lambda: "127.0.0.1:1",
             members=lambda: list(self.members),
         )
@@ -76,7 +78,7 @@ class LightHost:
             addresses=[meeting.address],
             certificates=meeting.certificates,
             clock=SystemClock(),
-            say=lambda _: None,
+            say=self.said.append,
         )
 
     def start_member(self, member: MemberId, seat: Seat | None, _host: HostId, _store: str = "") -> None:

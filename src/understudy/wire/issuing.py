@@ -3,6 +3,7 @@
 import datetime
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +13,50 @@ from understudy.wire.certificates import AUTHORITY, CERTIFICATE, KEY, NAME
 _CLOCKS_DIFFER_BY = datetime.timedelta(minutes=5)
 
 
-def make_set(folder: Path, parties: Sequence[str], *, coordinators: Sequence[str] = (), days: int = 30) -> list[Path]:
-    """A new authority and, per party, a folder of its own. Only `coordinators` may be coordinators; all may, if none
-    are named. The authority's key is thrown away, so the set cannot grow. Returns the folders."""
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """Who keeps it can sign again, for the same parties or more."""
+
+    certificate: Any
+    key: Any
+
+    @property
+    def pem(self) -> bytes:
+        return _pem(self.certificate)
+
+
+def make_authority(days: float = 30) -> Authority:
+    ec = _elliptic_curves()
+    key = ec.generate_private_key(ec.SECP256R1())
+    return Authority(_sign(f"{NAME} test authority", key, key, None, days, serves=False), key)
+
+
+def make_set(
+    folder: Path,
+    parties: Sequence[str],
+    *,
+    coordinators: Sequence[str] = (),
+    days: float = 30,
+    authority: Authority | None = None,
+) -> list[Path]:
+    """A folder per party. Only `coordinators` may be coordinators; all may, if none are named. Without `authority` a
+    new one is made and its key is thrown away, so that the set cannot grow. Returns the folders."""
     for party in parties:
         if Path(party).name != party or party in ("", ".", ".."):
             raise SettingsError(f"{party!r} cannot be the name of a folder")
     ec = _elliptic_curves()
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority = _sign(f"{NAME} test authority", authority_key, authority_key, None, days, serves=False)
+    authority = authority or make_authority(days)
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / AUTHORITY, _pem(authority))
+    _write(folder / AUTHORITY, authority.pem)
     made = []
     for party in parties:
         key = ec.generate_private_key(ec.SECP256R1())
         serves = not coordinators or party in coordinators
         place = folder / party
         place.mkdir(mode=0o700, exist_ok=True)
-        _write(place / AUTHORITY, _pem(authority))
-        _write(place / CERTIFICATE, _pem(_sign(party, key, authority_key, authority, days, serves=serves)))
+        signed = _sign(party, key, authority.key, authority.certificate, days, serves=serves)
+        _write(place / AUTHORITY, authority.pem)
+        _write(place / CERTIFICATE, _pem(signed))
         _write(place / KEY, _key_pem(key))
         made.append(place)
     return made
@@ -44,8 +70,9 @@ def _elliptic_curves() -> Any:
     return ec
 
 
-def _sign(name: str, key: Any, signing_key: Any, issuer: Any, days: int, *, serves: bool) -> Any:
-    """A certificate for `key`'s owner; without an issuer it signs itself and is an authority."""
+def _sign(name: str, key: Any, signing_key: Any, issuer: Any, days: float, *, serves: bool) -> Any:
+    """A certificate for `key`'s owner; without an issuer it signs itself and is an authority. All our authorities have
+    the same name, so a certificate says which key has signed it: a party may trust two of them for a while."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -61,6 +88,8 @@ def _sign(name: str, key: Any, signing_key: Any, issuer: Any, days: int, *, serv
         .not_valid_before(now - _CLOCKS_DIFFER_BY)
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key()), critical=False)
     )
     if issuer is not None:
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if serves else [])]
