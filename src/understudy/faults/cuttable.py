@@ -14,6 +14,7 @@ class CuttableWay:
         self._host, _, port = target.rpartition(":")
         self._port = int(port)
         self._ends: set[asyncio.StreamWriter] = set()
+        self._carrying: set[asyncio.Task[None]] = set()
 
     async def open(self) -> asyncio.Server:
         server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
@@ -27,7 +28,17 @@ class CuttableWay:
             end.transport.abort()
         return len(ends) // 2
 
+    async def end(self) -> None:
+        """When nobody is let in any more: all connections have broken, and nothing is left behind."""
+        while self._carrying:
+            self.cut()
+            await asyncio.wait(self._carrying, timeout=0.1)
+
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._carrying.add(task)
+        task.add_done_callback(self._carrying.discard)
         with contextlib.suppress(OSError):
             onward = await asyncio.open_connection(self._host, self._port)
             both = {writer, onward[1]}
@@ -57,4 +68,4 @@ async def cuttable_way(target: str) -> AsyncIterator[CuttableWay]:
         yield way
     finally:
         server.close()
-        way.cut()
+        await way.end()

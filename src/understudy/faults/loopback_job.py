@@ -79,7 +79,7 @@ class LoopbackJob:
         files = self.run_dir.glob("ledger/steps-*.jsonl")
         return max((file.read_bytes().count(b"\n") for file in files), default=0) - 1
 
-    async def wait_for_step(self, step: int, seconds: float = 180.0) -> None:
+    async def wait_for_step(self, step: int, seconds: float = 600.0) -> None:
         deadline = time.monotonic() + seconds
         while self.steps_done() < step:
             if time.monotonic() > deadline:

@@ -31,6 +31,7 @@ _READ_EVERY = 0.2  # seconds; light hosts look more often than a real agent
 _LOOK_EVERY = 0.25  # seconds between two looks at what the coordinator shows
 _USED_LIMIT = 60.0
 _A_DAY = 86400.0
+_A_MONTH = 30 * _A_DAY
 _CONNECTED = "connected to the coordinator"
 
 
@@ -43,7 +44,7 @@ class IssuedSet:
     _count: int = field(default=0, init=False)
 
     def issue(
-        self, signing: Authority, trusted: Sequence[Authority], parties: Sequence[str] = (), seconds: float = _A_DAY
+        self, signing: Authority, trusted: Sequence[Authority], parties: Sequence[str] = (), seconds: float = _A_MONTH
     ) -> None:
         """`parties`: all, if none are named. `seconds`: for how long they are valid from now on."""
         self._count += 1
@@ -86,7 +87,7 @@ class RotatedJob:
     async def wait_until_used(self, what: str) -> float:
         """The coordinator shows the newest certificate, and every host has read its own. Returns the seconds."""
         began = time.monotonic()
-        while not (all(map(self.has_read, _HOSTS)) and await asyncio.to_thread(self._served)):
+        while not (all(map(self.has_read, self.certificates)) and await asyncio.to_thread(self._served)):
             if time.monotonic() - began > _USED_LIMIT:
                 raise NotProven(f"{what}, and the new files were not used within {_USED_LIMIT:g} s")
             await asyncio.sleep(_LOOK_EVERY)
@@ -159,8 +160,8 @@ async def rotate(folder: Path) -> str:
 
 
 async def _renew(job: RotatedJob, signing: Authority, trusted: Sequence[Authority], what: str) -> float:
-    """For the coordinator and the hosts with ranks."""
-    job.issued.issue(signing, trusted, (_BOSS, *_HOSTS))
+    """For all parties."""
+    job.issued.issue(signing, trusted)
     seconds = await job.wait_until_used(what)
     await job.make_lines_again(what)
     print(f"  {what}: used after {seconds:.1f} s, and every line was made again", flush=True)
