@@ -10,7 +10,8 @@ import httpx
 import pytest
 from tests.api.stage import ACTOR, MONITOR, READER, Client, Stage, play
 
-from understudy.api.limits import Limits, Rate
+from understudy.api.limits import Limits
+from understudy.foundation.token_bucket import Rate
 from understudy.protocol import requests as rq
 
 pytestmark = pytest.mark.timeout(180)
@@ -277,6 +278,29 @@ def test_a_flood_of_probes_from_one_address_leaves_the_others_their_answers(tmp_
         assert await probe("10.0.0.2") == 200
         assert (await client.get("/v1/job")).status_code == 200
         assert await asyncio.wait_for(probe("10.0.0.3", content=slowly()), 5.0) == 200, "its body is not waited for"
+
+    play(stage, story)
+
+
+def test_a_caller_whose_requests_do_not_end_leaves_room_for_others(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, limits=Limits(at_once=4, at_once_each=2, webhook=Rate(1000, 1000)))
+    ended = asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        await ended.wait()
+        yield b"{}"
+
+    async def story(client: Client) -> None:
+        headers = {"Authorization": f"Bearer {MONITOR}", "Content-Type": "application/json"}
+        page = "/v1/webhooks/alertmanager"
+        slow = [asyncio.create_task(client.http.post(page, content=slowly(), headers=headers)) for _ in range(2)]
+        while (refused := await client.post(page, {}, MONITOR)).status_code != 429:
+            await asyncio.sleep(0)
+        assert "at once" in refused.text
+        assert (await client.get("/v1/job")).status_code == 200
+        ended.set()
+        assert [(await one).status_code for one in slow] == [422, 422]
+        assert (await client.post(page, {}, MONITOR)).status_code == 422
 
     play(stage, story)
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from understudy.api.limits import Bucket, Buckets, Limits, Memory, Rate
+from understudy.api.limits import Bucket, Buckets, Limits, Memory
 from understudy.api.tokens import Role, read_tokens
 from understudy.errors import SettingsError
+from understudy.foundation.token_bucket import Rate
 
 TOKEN = "a-token-of-20-letters"
 DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from tests.api.stage import ACTOR, MONITOR, NOON, Client, Stage, play
 
-from understudy.api.limits import Limits, Rate
+from understudy.api.limits import Limits
 from understudy.api.rules import Rule, RuleAction, Rules
+from understudy.foundation.token_bucket import Rate
 from understudy.protocol.requests import MoveRanks, ReplaceRank
 
 pytestmark = pytest.mark.timeout(180)

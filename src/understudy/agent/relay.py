@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import random
 import secrets
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from understudy.ledger.records import TransferRecord
 from understudy.protocol import events as ev
 from understudy.protocol.commands import Outcome, Seat, StopJob
 from understudy.wire import cluster as wire
-from understudy.wire import sealing, transport, versions
+from understudy.wire import expiry, sealing, transport, versions
 from understudy.wire.certificates import Certificates
 from understudy.wire.inventory import HostInventory
 from understudy.wire.job_tokens import JobTokens
@@ -86,11 +87,13 @@ class Relay:
         certificates: Certificates | None,
         clock: Clock,
         tell: Tell,
+        wall: Callable[[], float] = time.time,
     ) -> None:
+        """`wall`: the time of day, which certificates are about."""
         self._introduction, self._hands = introduction, hands
         self._tokens = JobTokens.of(introduction.token)
         self._addresses, self._certificates = list(addresses), certificates
-        self._clock, self._tell = clock, tell
+        self._clock, self._tell, self._wall = clock, tell, wall
         self._recoveries = Recoveries()
         self.term, self.run = 0, ""
         self._agent = secrets.token_hex(16)
@@ -234,7 +237,8 @@ class Relay:
             why = transport.explain(error)
             if transport.is_unauthorised(error) and not self.term:  # it never was another one
                 self._give_up(f"{address}: {why}")
-            return why
+            ended = "" if self._certificates is None else expiry.ended(self._certificates, self._wall())
+            return f"{ended} ({why})" if ended else why
 
     async def _attend(self, address: str) -> str:
         channel = transport.open_channel(address, self._certificates)

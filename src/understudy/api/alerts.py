@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from understudy.api.registry import HostTarget, Nothing, RankTarget, Registry, Target, shown
 from understudy.api.rules import Rule, RuleAction, Rules, Scope
+from understudy.foundation.printable import printable
 from understudy.protocol.job import JobMachine
 from understudy.protocol.requests import DrainHost, MoveRanks, ReplaceRank, Request
 
@@ -152,7 +153,7 @@ def _scoped(rule: Rule, target: RankTarget | HostTarget, machine: JobMachine) ->
 def _reason(alert: Alert) -> str:
     said = f" ({alert.said})" if alert.said else ""
     text = f"alert {alert.name} from {alert.source}{said}"
-    return "".join(letter if letter.isprintable() else " " for letter in text)[:_LONGEST_REASON]
+    return printable(text[:_LONGEST_REASON], instead=" ")
 
 
 def _noted(why: str) -> Consideration:

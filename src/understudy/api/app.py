@@ -25,6 +25,7 @@ from understudy.api.registry import Registry
 from understudy.api.rules import Rules
 from understudy.api.tokens import Tokens
 from understudy.foundation.clock import Clock, SystemClock
+from understudy.foundation.printable import printable
 from understudy.wire.certificates import Certificates
 
 Page = Callable[[Mapping[str, int]], Mapping[str, object]]
@@ -178,7 +179,7 @@ def _problem(found: Mapping[str, Any]) -> str:
     """Where and what. The place may hold a name that the caller made up."""
     place = ".".join(str(part) for part in found.get("loc", ()))
     text = f"{place}: {found.get('msg', '')}"
-    return "".join(letter if letter.isprintable() else "?" for letter in text)[:_LONGEST_PROBLEM]
+    return printable(text[:_LONGEST_PROBLEM])
 
 
 def _refusal(reason: str, advice: str, problems: list[str] | None = None) -> dict[str, object]:

@@ -6,6 +6,7 @@ Pure ASGI, so that a stranger's body is never read and a body is never larger th
 import asyncio
 import json
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from typing import Any
@@ -65,7 +66,7 @@ class Gate:
         self._on_fault = on_fault
         self._limits, self._clock, self._metrics = limits, clock, metrics
         self._probes = Buckets(limits, most=_MOST_PROBERS)
-        self._inside = 0
+        self._inside: Counter[str] = Counter()  # requests, by caller
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -77,8 +78,8 @@ class Gate:
                 self._admit_probe(scope)
                 await self._app(scope, _replay(b"", receive), begun)
                 return
-            with self._counted():
-                scope[CALLER] = self._admit(scope)
+            caller = scope[CALLER] = self._admit(scope)
+            with self._counted(caller.name):
                 body = await self._read(scope, receive)
                 await self._app(scope, _replay(body, receive), begun)
         except Refused as refused:
@@ -91,14 +92,15 @@ class Gate:
                 await _answer(Refused(500, "our own fault", "this failed by our own fault", "please report it"), send)
 
     @contextmanager
-    def _counted(self) -> Iterator[None]:
-        if self._inside >= self._limits.at_once:
+    def _counted(self, name: str) -> Iterator[None]:
+        inside, limits = self._inside, self._limits
+        if inside.total() >= limits.at_once or inside[name] >= limits.at_once_each:
             raise Refused(429, "too many at once", "too many requests at once", "try again in a second", _retry(1.0))
-        self._inside += 1
+        inside[name] += 1
         try:
             yield
         finally:
-            self._inside -= 1
+            inside[name] -= 1
 
     # -- who, and how often -------------------------------------------------------------------------------------------
 

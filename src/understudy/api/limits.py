@@ -6,16 +6,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from understudy.foundation.token_bucket import Rate, TokenBucket
+
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """So many at once, and then so many per second."""
-
-    burst: float
-    per_second: float
 
 
 class Bucket(enum.Enum):
@@ -40,6 +34,7 @@ class Limits:
     largest_body: int = 256 * 1024  # bytes
     body_seconds: float = 10.0  # for a caller to send its body
     at_once: int = 64  # requests
+    at_once_each: int = 32  # of one caller: if its requests do not end, there is room for those of others
     streams: int = 16  # of events, at once
     keys: int = 4096  # idempotency keys, of all callers together
     key_seconds: float = 3600.0
@@ -50,32 +45,22 @@ class Limits:
         return rates.get(bucket, self.stranger)
 
 
-@dataclass(slots=True)
-class _Level:
-    tokens: float
-    at: float
-
-
 class Buckets:
     """One token bucket per caller and kind. Callers are those of the token file, so there are few; where they are not,
     `most` of them are remembered."""
 
     def __init__(self, limits: Limits, most: int | None = None) -> None:
         self._limits, self._most = limits, most
-        self._levels: dict[tuple[str, Bucket], _Level] = {}
+        self._kept: dict[tuple[str, Bucket], TokenBucket] = {}
 
     def take(self, caller: str, bucket: Bucket, now: float) -> float:
         """0.0: go on. Otherwise it is too early, and so many seconds are to be waited."""
-        rate = self._limits.rate(bucket)
-        if (caller, bucket) not in self._levels and self._most is not None and len(self._levels) >= self._most:
-            del self._levels[next(iter(self._levels))]
-        level = self._levels.setdefault((caller, bucket), _Level(rate.burst, now))
-        level.tokens = min(rate.burst, level.tokens + max(0.0, now - level.at) * rate.per_second)
-        level.at = now
-        if level.tokens >= 1.0:
-            level.tokens -= 1.0
-            return 0.0
-        return (1.0 - level.tokens) / rate.per_second
+        kept = self._kept.get((caller, bucket))
+        if kept is None:
+            if self._most is not None and len(self._kept) >= self._most:
+                del self._kept[next(iter(self._kept))]
+            kept = self._kept[caller, bucket] = TokenBucket(self._limits.rate(bucket), now)
+        return kept.take(now)
 
 
 class Memory(Generic[_Key, _Value]):

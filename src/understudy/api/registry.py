@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from understudy.foundation.ids import HostId, MemberId, Rank
+from understudy.foundation.printable import printable
 from understudy.protocol.roster import Roster
 from understudy.wire.inventory import Device, HostInventory
 
@@ -255,5 +256,5 @@ def is_number(text: str) -> bool:
 
 def shown(label: str, value: str) -> str:
     """For a reason that people read: in one line, and not too long."""
-    clean = "".join(letter if letter.isprintable() else "?" for letter in value[:_LONGEST_SHOWN])
+    clean = printable(value[:_LONGEST_SHOWN])
     return f"{label}={clean}" + ("..." if len(value) > _LONGEST_SHOWN else "")

@@ -106,6 +106,12 @@ class ApiServer:
         self._serving: asyncio.Task[None] | None = None
         self.url, self.port = "", 0
 
+    @property
+    def open_connections(self) -> int:
+        """Whatever they do."""
+        acceptor = None if self._server is None else self._server.acceptor
+        return 0 if acceptor is None else acceptor.open_connections
+
     async def open(self, address: str, certificates: Certificates | None, reached_at: str = "") -> int:
         """Both sides prove who they are, or the address is of this host only. `reached_at`: the host for `url`, if the
         address is of all interfaces. Returns the port."""

@@ -14,7 +14,7 @@ from typing import Any
 from understudy.coordinator import origin
 from understudy.coordinator.hosts import Line
 from understudy.coordinator.leading import Leader
-from understudy.coordinator.rate import Rate
+from understudy.coordinator.rate import LineRate
 from understudy.coordinator.runs import RunOver
 from understudy.errors import WireError
 from understudy.foundation.clock import SystemClock
@@ -48,7 +48,7 @@ class Service:
         self.job, self._tokens, self._say = job, JobTokens.of(token), say
         self.slowed = 0  # messages that had to wait because their host had said too much
         self.clock = SystemClock()
-        self.make_rate: Callable[[], Rate] = lambda: Rate(self.clock)
+        self.make_rate: Callable[[], LineRate] = lambda: LineRate(self.clock)
         self._complained: set[tuple[str, str]] = set()
         self._greeting_limit = greeting_limit
         self._server: Any = None

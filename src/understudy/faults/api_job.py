@@ -20,7 +20,7 @@ from understudy.api.app import Api, Settings, make_api
 from understudy.api.audit import Audit
 from understudy.api.feed import Feed
 from understudy.api.job import ManyHosts
-from understudy.api.limits import Limits, Rate
+from understudy.api.limits import Limits
 from understudy.api.rules import Rule, RuleAction, Rules
 from understudy.api.server import ApiServer
 from understudy.api.tokens import Caller, Role, Tokens
@@ -32,6 +32,7 @@ from understudy.faults.proving import NotProven
 from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import Generation, MemberId, StepNumber
+from understudy.foundation.token_bucket import Rate
 from understudy.ledger.run import AUDIT
 from understudy.ledger.writing import RecordLog
 from understudy.protocol import events as ev
@@ -40,6 +41,7 @@ from understudy.protocol.positions import Position
 from understudy.protocol.requests import Request
 from understudy.protocol.stages import Stage
 from understudy.wire import messages as msg
+from understudy.wire.certificates import Certificates
 
 RANKS, SPARES = 4, 4
 READER, ACTOR, MONITOR = (f"{name}-token-of-the-claim-0123456789" for name in ("reader", "actor", "monitor"))
@@ -118,7 +120,7 @@ class ApiJob:
     faults: list[Exception]
     audit: Audit
     files: BackgroundFiles
-    strict: ApiServer | None = None
+    opened: list[ApiServer] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
     def in_loop(self, work: Coroutine[Any, Any, _Result]) -> _Result:
@@ -151,17 +153,18 @@ class ApiJob:
                 raise NotProven(f"the job is not well after {seconds:g} s: {why}")
             time.sleep(0.02)
 
-    def open_strict(self) -> ApiServer:
-        """A second server of the same job, with the limits that everybody gets."""
+    def open_strict(self, certificates: Certificates | None = None) -> ApiServer:
+        """Another server of the same job, with the limits that everybody gets."""
 
         async def open_() -> ApiServer:
             settings = Settings(tokens=tokens(), rules=RULES, on_fault=self.faults.append)
             server = ApiServer(make_api(self.door, self.audit, settings).app, self.said.append)
-            await server.open("127.0.0.1:0", None)
+            await server.open("127.0.0.1:0", certificates)
             return server
 
-        self.strict = self.in_loop(open_())
-        return self.strict
+        server = self.in_loop(open_())
+        self.opened.append(server)
+        return server
 
 
 @contextlib.contextmanager
@@ -206,9 +209,8 @@ async def _start(folder: Path, loop: asyncio.AbstractEventLoop, limits: Limits) 
 
 async def _stop(job: ApiJob) -> None:
     job.door.feed.close()
-    for server in (job.server, job.strict):
-        if server is not None:
-            await server.close()
+    for server in (job.server, *job.opened):
+        await server.close()
     for host in job.hosts:
         await host.relay.close("the claim ends")
     job.leader.step_down("the claim ends")

@@ -27,7 +27,7 @@ class CoordinatorProcess:
     process: "subprocess.Popen[bytes]"
     output: Path
 
-    def find(self, pattern: str, seconds: float = 20.0) -> str:
+    def find(self, pattern: str, seconds: float = 60.0) -> str:
         """Waits until it has said so. Returns what the pattern caught."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -56,6 +56,11 @@ class CoordinatorProcess:
         """Bytes that it has in memory."""
         pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
         return int(pages) * resource.getpagesize()
+
+    def peak_memory(self) -> int:
+        """The most bytes that it has had in memory at any time."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
     def cpu(self) -> float:
         """Seconds of processor time that it has used."""

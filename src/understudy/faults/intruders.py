@@ -18,6 +18,7 @@ from understudy.faults.light_hosts import policy_for
 from understudy.foundation.ids import MemberId
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
+from understudy.protocol.policy import Policy
 from understudy.wire import cluster as wire
 from understudy.wire import sealing, transport
 from understudy.wire.certificates import Certificates
@@ -42,6 +43,7 @@ class Target:
     others: Certificates
     victim: str
     victim_host: str
+    policy: Policy | None = None  # the job's; one rank per host unless given
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def greeting(target: Target, **changes: Any) -> wire.Attend:
         "term": 0,
         "members": [],
         "ends": [],
-        "settings": msgspec.to_builtins(policy_for(target.world)),
+        "settings": msgspec.to_builtins(target.policy or policy_for(target.world)),
         "protocol": PROTOCOL,
     }
     return wire.Attend(**{**plain, **changes})

@@ -44,21 +44,23 @@ class Heard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meeting:
-    """Where hosts meet their coordinator, and how many ranks the job has."""
+    """Where hosts meet their coordinator, and how many ranks the job has. `policy`: one rank per host unless given."""
 
     address: str
     token: str
     world: int
     certificates: Certificates | None = None
     job: str = "job"
+    policy: Policy | None = None
 
 
 class LightHost:
-    """One agent whose workers are a few lines of code. Implements `relay.Hands`."""
+    """One agent whose workers are a few lines of code. Implements `relay.Hands`. `said`: what its log would hold."""
 
     def __init__(self, name: str, ranks: int, spares: int, meeting: Meeting, heard: dict[int, Heard]) -> None:
         self.members: dict[MemberId, int | None] = {}  # with their ranks
         self.stopped = False
+        self.said: list[str] = []
         self._heard, self._name = heard, name
         introduction = Introduction(
             job=meeting.job,
@@ -67,7 +69,7 @@ class LightHost:
             ranks=ranks,
             spares=spares,
             place=None,
-            settings=msgspec.to_builtins(policy_for(meeting.world)),
+            settings=msgspec.to_builtins(meeting.policy or policy_for(meeting.world)),
             store=lambda: "127.0.0.1:1",
             members=lambda: list(self.members),
         )
@@ -77,8 +79,11 @@ class LightHost:
             addresses=[meeting.address],
             certificates=meeting.certificates,
             clock=SystemClock(),
-            tell=_keep_quiet,
+            tell=self._keep,
         )
+
+    def _keep(self, _code: str, text: str, /, **_details: object) -> None:
+        self.said.append(text)
 
     def start_member(self, member: MemberId, seat: Seat | None, _host: HostId, _store: str = "") -> None:
         rank = None if seat is None else seat.rank
@@ -196,10 +201,6 @@ async def run(options: argparse.Namespace) -> None:
     while line := await commands.readline():
         print(json.dumps(crowd.answer(line.decode())), flush=True)
     connecting.cancel()
-
-
-def _keep_quiet(_code: str, _text: str, /, **_: object) -> None:
-    return
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from understudy.errors import WireError
 from understudy.foundation.ids import Rank
+from understudy.foundation.printable import printable
 from understudy.protocol import events as ev
 from understudy.protocol import requests
 from understudy.protocol.commands import Seat
@@ -340,16 +341,12 @@ def _clean(told: Any) -> Any:
     """Texts go to terminals and ledgers: no control characters but the ends of lines."""
     match told:
         case str():
-            return told if told.isprintable() else "".join(map(_shown, told))
+            return printable(told, keep="\n\t")
         case dict():
             return {key: _clean(value) for key, value in told.items()}
         case list():
             return [_clean(value) for value in told]
     return told
-
-
-def _shown(letter: str) -> str:
-    return letter if letter.isprintable() or letter in "\n\t" else "?"
 
 
 def _is_sound(sighting: Sighting) -> bool:

@@ -3,6 +3,7 @@
 import datetime
 import os
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,24 @@ from understudy.wire.roles import NAME, PartyRole
 _CLOCKS_DIFFER_BY = datetime.timedelta(minutes=5)
 
 
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """Who keeps it can sign again, for the same parties or more."""
+
+    certificate: Any
+    key: Any
+
+    @property
+    def pem(self) -> bytes:
+        return _pem(self.certificate)
+
+
+def make_authority(days: float = 30) -> Authority:
+    ec = _elliptic_curves()
+    key = ec.generate_private_key(ec.SECP256R1())
+    return Authority(_sign(f"{NAME} test authority", key, key, None, days), key)
+
+
 def make_set(
     folder: Path,
     parties: Sequence[str],
@@ -20,28 +39,29 @@ def make_set(
     coordinators: Sequence[str] = (),
     api_clients: Sequence[str] = (),
     agents: Sequence[str] = (),
-    days: int = 30,
+    days: float = 30,
+    authority: Authority | None = None,
 ) -> list[Path]:
-    """A new authority and, per party, a folder of its own. A party may be all that it is named for, and an agent if it
-    is named for nothing; all may be everything if nobody is named. The authority's key is thrown away, so the set
+    """A folder per party. A party may be all that it is named for, and an agent if it is named for nothing; all may be
+    everything if nobody is named. Without `authority` a new one is made and its key is thrown away, so that the set
     cannot grow. Returns the folders."""
     for party in parties:
         if Path(party).name != party or party in ("", ".", ".."):
             raise SettingsError(f"{party!r} cannot be the name of a folder")
     ec = _elliptic_curves()
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority = _sign(f"{NAME} test authority", authority_key, authority_key, None, days)
+    authority = authority or make_authority(days)
     named = {PartyRole.COORDINATOR: coordinators, PartyRole.API_CLIENT: api_clients, PartyRole.AGENT: agents}
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / AUTHORITY, _pem(authority))
+    _write(folder / AUTHORITY, authority.pem)
     made = []
     for party in parties:
         key = ec.generate_private_key(ec.SECP256R1())
         roles = [role for role, those in named.items() if party in those or not any(named.values())]
         place = folder / party
         place.mkdir(mode=0o700, exist_ok=True)
-        _write(place / AUTHORITY, _pem(authority))
-        _write(place / CERTIFICATE, _pem(_sign(party, key, authority_key, authority, days, roles or [PartyRole.AGENT])))
+        signed = _sign(party, key, authority.key, authority.certificate, days, roles or [PartyRole.AGENT])
+        _write(place / AUTHORITY, authority.pem)
+        _write(place / CERTIFICATE, _pem(signed))
         _write(place / KEY, _key_pem(key))
         made.append(place)
     return made
@@ -56,9 +76,10 @@ def _elliptic_curves() -> Any:
 
 
 def _sign(
-    name: str, key: Any, signing_key: Any, issuer: Any, days: int, roles: Collection[PartyRole] = frozenset()
+    name: str, key: Any, signing_key: Any, issuer: Any, days: float, roles: Collection[PartyRole] = frozenset()
 ) -> Any:
-    """A certificate for `key`'s owner; without an issuer it signs itself and is an authority."""
+    """A certificate for `key`'s owner; without an issuer it signs itself and is an authority. All our authorities have
+    the same name, so a certificate says which key has signed it: a party may trust two of them for a while."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -74,6 +95,8 @@ def _sign(
         .not_valid_before(now - _CLOCKS_DIFFER_BY)
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key()), critical=False)
     )
     if issuer is not None:
         serves, calls = PartyRole.COORDINATOR in roles, any(role is not PartyRole.COORDINATOR for role in roles)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from understudy.cli.examination.finding import Finding
+from understudy.foundation.printable import printable
 
 _TORCH = (2, 15)
 _SAME_EVERYWHERE = ("python", "understudy", "torch")
@@ -101,7 +102,9 @@ def compared(whose: str, theirs: Mapping[str, str], ours: Mapping[str, str]) -> 
     """`theirs`: of a run or of another host. Spares compute the same bits only with the same engine."""
     known = [name for name in _SAME_EVERYWHERE if name in theirs]
     different = [
-        f"{name} {_tame(theirs[name])} ({ours.get(name)} here)" for name in known if theirs[name] != ours.get(name)
+        f"{name} {printable(theirs[name][:_LONGEST])} ({ours.get(name)} here)"
+        for name in known
+        if theirs[name] != ours.get(name)
     ]
     if not known:
         return Finding(f"{whose} does not say which versions it has", good=False)
@@ -112,7 +115,3 @@ def compared(whose: str, theirs: Mapping[str, str], ours: Mapping[str, str]) -> 
             advice="all hosts of a job need the same: a replacement with another torch may compute other bits",
         )
     return Finding(f"{whose} has the same {', '.join(known)}", good=True)
-
-
-def _tame(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:_LONGEST])
