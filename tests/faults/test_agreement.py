@@ -17,6 +17,7 @@ TOLD = Told(
     recoveries=1,
     events=5,
     holders={0: "m-0", 1: "m-2"},
+    training=frozenset({0, 1}),
     standings=STANDINGS,
 )
 METERED = Metered(leads=True, generation=2, stage="training", step=10, recoveries=1, standings=STANDINGS)
@@ -105,6 +106,15 @@ def test_a_step_is_shown_neither_before_it_is_committed_nor_long_after() -> None
     assert judged(STILL, ledger(until=100.45))  # rank 1 commits it when the moment is over
     assert judged(STILL, ledger(step(10, 0, 96.0), step(10, 1, 96.0)))
     assert judged(STILL, ledger(step(10, 0, 96.0))) == []  # the other rank has not
+
+
+def test_a_rank_that_was_lost_holds_nobody_up() -> None:
+    """It had not committed the last step. The other one has, so the step is committed: it will be given that."""
+    steps = [step(number, rank, 90.0 + number) for number in range(10) for rank in (0, 1) if (number, rank) != (9, 1)]
+    whole = Ledger(steps, [recovery(90.0, 89.0, 0)])
+    assert judged(STILL, whole)
+    lost = replace(TOLD, training=frozenset({0}), stage="stopping")
+    assert judged(replace(STILL, before=lost, after=lost), whole) == []
 
 
 def test_what_a_lost_host_had_committed_is_known_from_its_successor() -> None:

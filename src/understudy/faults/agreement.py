@@ -30,7 +30,8 @@ _ORDER = [Stage.FOUNDING, Stage.STOPPING, Stage.FORMING, Stage.TRAINING, Stage.S
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     """By status. `events`: how many decisions and recoveries its process has counted; while it stays, nothing was
-    decided. `holders`: rank -> member."""
+    decided. `holders`: rank -> member. `training`: the ranks whose holders train; a rank that was just lost, or whose
+    holder only prepares, holds nobody up: what the others have committed counts, and it will be given that."""
 
     api: str
     leads: bool
@@ -42,6 +43,7 @@ class Told:
     recoveries: int = 0
     events: int = 0
     holders: Mapping[int, str]
+    training: frozenset[int] = frozenset()
     standings: Mapping[str, int]
 
 
@@ -104,6 +106,7 @@ def from_status(document: Mapping[str, Any]) -> Told:
         recoveries=job["recoveries"],
         events=job["newest_event"],
         holders={one["rank"]: one["member"] for one in document["members"]},
+        training=frozenset(one["rank"] for one in held if one["standing"] == "active"),
         standings={**counts, "vacant": max(0, world - len(absent) - len(held)), "absent": len(absent)},
     )
 
@@ -232,9 +235,12 @@ class Ledger:
         return min((_value(self._surely.get(rank, ()), at) for rank in ranks), default=0)
 
     def at_most(self, ranks: Iterable[int], at: float) -> int:
-        """What may be called committed: each of these ranks had it, or a recovery had agreed to go on there."""
+        """What may be called committed: each of these ranks had it, or a recovery had agreed to go on there. Without
+        any rank, what any had: a step commits on all or on none."""
+        had = {rank: _value(reached, at) for rank, reached in self._perhaps.items()}
         agreed = [record.step for record in self.recoveries if record.opened_at <= at]
-        return max([min((_value(self._perhaps.get(rank, ()), at) for rank in ranks), default=0), *agreed])
+        together = min((had.get(rank, 0) for rank in ranks), default=max(had.values(), default=0))
+        return max([together, *agreed])
 
     def counted(self, at: float) -> int:
         return sum(record.at <= at for record in self.recoveries)
@@ -277,7 +283,7 @@ def _steps(told: Told, moment: Moment, ledger: Ledger, world: int) -> Iterator[s
     if told.step is None:
         return
     ranks = [rank for rank in range(world) if rank not in told.absent]
-    if told.step > (most := ledger.at_most(ranks, moment.ended)):
+    if told.step > (most := ledger.at_most(told.training, moment.ended)):
         yield f"status says that {told.step} steps are committed, and by the ledger no more than {most} were"
     if told.step < (least := ledger.at_least(ranks, moment.began - LAG)):
         yield f"status says that {told.step} steps are committed, and all ranks had {least} {LAG:g} s before"
