@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from understudy.api.server import ApiServer
 from understudy.cli import status
@@ -173,5 +174,29 @@ def test_over_tls_both_sides_prove_who_they_are(
         assert "has the role agent, not api-client; `understudy certs" in capsys.readouterr().err
         assert main(["status", "--api", server.url]) == 2
         assert "--certs" in capsys.readouterr().err
+    finally:
+        job.in_loop(server.close())
+
+
+def test_the_token_is_shown_to_a_coordinators_certificate_only(
+    job: ApiJob, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same authority and with the right name, but without the role."""
+    plain = x509.SubjectAlternativeName
+
+    def without_the_role(names: list[x509.GeneralName]) -> x509.SubjectAlternativeName:
+        servers = [name for name in names if isinstance(name, x509.DNSName)]
+        return plain(servers or names)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(x509, "SubjectAlternativeName", without_the_role)
+        make_set(tmp_path, ["boss", "guest"], coordinators=["boss"], api_clients=["guest"])
+    server = ApiServer(job.api.app, print)
+    job.in_loop(server.open("127.0.0.1:0", Certificates.read(tmp_path / "boss")))
+    try:
+        before = job.api.metrics.refusals.total()
+        assert main(["status", "--api", server.url, "--certs", str(tmp_path / "guest")]) == 4
+        assert "whoever answers there is for boss, understudy and has no role" in capsys.readouterr().err
+        assert job.api.metrics.refusals.total() == before
     finally:
         job.in_loop(server.close())

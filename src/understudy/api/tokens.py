@@ -21,6 +21,7 @@ from typing import Any
 
 from understudy.errors import SettingsError
 from understudy.files.private import read_secret_text
+from understudy.files.rereading import Reread
 
 _SHORTEST = 16
 _MOST = 256
@@ -49,25 +50,18 @@ ANYBODY = Caller("anybody on this host", frozenset({Role.READ}))
 """Who calls where no tokens are asked for: may look, and ask for nothing."""
 
 
-class Tokens:
+class Tokens(Reread[Mapping[bytes, Caller]]):
     """`present`: by the SHA-256 of each token. `file`: where they came from, if they can be renewed there."""
 
     effect = "requests are checked with them"
 
     def __init__(self, callers: Mapping[bytes, Caller], file: Path | None = None) -> None:
-        self.present, self._file = callers, file
+        super().__init__(callers, None if file is None else lambda: _read(file))
+        self._file = file
 
     @property
     def title(self) -> str:
         return f"the tokens in --http-tokens {self._file}"
-
-    def read_again(self) -> bool:
-        """True if there are new ones. Raises `SettingsError` when they cannot be used, and those before stay in use."""
-        found = self.present if self._file is None else _read(self._file)
-        if found == self.present:
-            return False
-        self.present = found
-        return True
 
     def caller(self, presented: str) -> Caller | None:
         """All of them are compared, so that the time tells nothing."""

@@ -4,17 +4,19 @@ from pathlib import Path
 
 from understudy.errors import SettingsError
 from understudy.files.private import read_secret_text
+from understudy.files.rereading import Reread
 
 _FLAG = "--store-login"
 
 
-class StoreLogin:
+class StoreLogin(Reread[tuple[str, str]]):
     """`present`: user and password, for the next connection. `file`: where they came from, if they can be renewed."""
 
     effect = "the next login at etcd uses them"
 
     def __init__(self, present: tuple[str, str], file: Path | None = None) -> None:
-        self.present, self._file = present, file
+        super().__init__(present, None if file is None else lambda: _read(file))
+        self._file = file
 
     @staticmethod
     def read(file: Path) -> "StoreLogin":
@@ -23,14 +25,6 @@ class StoreLogin:
     @property
     def title(self) -> str:
         return f"user and password in {_FLAG} {self._file}"
-
-    def read_again(self) -> bool:
-        """True if there are new ones. Raises `SettingsError` when they cannot be used, and those before stay in use."""
-        found = self.present if self._file is None else _read(self._file)
-        if found == self.present:
-            return False
-        self.present = found
-        return True
 
 
 def _read(file: Path) -> tuple[str, str]:

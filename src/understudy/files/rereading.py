@@ -7,11 +7,12 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from understudy.errors import SettingsError
 
 LOOK_EVERY = 10.0  # seconds
+_Content = TypeVar("_Content")
 
 
 class Renewable(Protocol):
@@ -29,6 +30,21 @@ class Renewable(Protocol):
 
     def read_again(self) -> bool:
         """Raises `SettingsError` when they cannot be used, and those before stay in use."""
+
+
+class Reread(Generic[_Content]):
+    """The content of one file. `read`: looks into it again; None: it came from elsewhere and cannot change."""
+
+    def __init__(self, present: _Content, read: Callable[[], _Content] | None = None) -> None:
+        self.present, self._read = present, read
+
+    def read_again(self) -> bool:
+        """True if there is another one. Raises `SettingsError` when it cannot be used, and the one before stays."""
+        found = self.present if self._read is None else self._read()
+        if found == self.present:
+            return False
+        self.present = found
+        return True
 
 
 class RereadingWatch:

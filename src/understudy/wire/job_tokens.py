@@ -10,18 +10,20 @@ from pathlib import Path
 
 from understudy.errors import SettingsError
 from understudy.files.private import read_secret_text
+from understudy.files.rereading import Reread
 
 _FLAG = "--token-file"
 _SHORTEST, _MOST = 16, 4
 
 
-class JobTokens:
+class JobTokens(Reread[tuple[str, ...]]):
     """`present`: whoever opens or takes a line looks there. `file` None: from the environment, which cannot change."""
 
     effect = "new lines use them"
 
     def __init__(self, present: Sequence[str], file: Path | None = None) -> None:
-        self.present, self._file = tuple(present), file
+        super().__init__(tuple(present), None if file is None else lambda: _read(file))
+        self._file = file
 
     @staticmethod
     def of(token: "str | JobTokens") -> "JobTokens":
@@ -38,14 +40,6 @@ class JobTokens:
     @property
     def title(self) -> str:
         return f"the tokens in {_FLAG} {self._file}"
-
-    def read_again(self) -> bool:
-        """True if there are new ones. Raises `SettingsError` when they cannot be used, and those before stay in use."""
-        found = self.present if self._file is None else _read(self._file)
-        if found == self.present:
-            return False
-        self.present = found
-        return True
 
 
 def checked(tokens: Sequence[str], where: str = _FLAG) -> tuple[str, ...]:
