@@ -69,8 +69,8 @@ def slow_bodies(server: HttpsServer, path: str, token: str, count: int) -> list[
 
 
 def flood_of_probes(server: HttpsServer, count: int, source: str) -> Counter[int]:
-    """As fast as two clients of one address can."""
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    """As fast as four clients of one address can."""
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
         return Counter(pool.map(lambda _: server.ask(request("/health"), source), range(count)))
 
 
