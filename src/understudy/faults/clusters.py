@@ -191,8 +191,9 @@ class Cluster:
         """SIGKILL to the process that holds it, wherever that is."""
         records = [record for record in self._steps() if record.rank == rank]
         member = max(records, key=lambda record: (record.generation, record.step)).member
+        agents = {started.process.pid for started in self.started.values()}  # with one worker it has that page, too
         for host in (*self.hosts, *self.spare_hosts):
-            for pid in host.processes():
+            for pid in set(host.processes()) - agents:
                 if Path(page_of(pid) or "").stem == member:
                     os.kill(pid, signal.SIGKILL)
                     return
