@@ -1,24 +1,22 @@
 """Reads what `understudy status`, `/metrics` and the ledger tell of a running job, in a row, as one `Moment`."""
 
 import contextlib
-import io
-import json
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from understudy.cli.main import main as understudy
 from understudy.faults import agreement
 from understudy.faults.agreement import Ledger, Metered, Moment, Told
 from understudy.faults.watching import decided_so_far
 from understudy.ledger.records import RecoveryRecord, StepRecord
 
-_NOBODY: dict[str, Any] = {"api": None, "job": None, "members": [], "spares": [], "hosts": []}
+Status = Callable[[Path], dict[str, Any]]
+"""What `understudy status --json` prints for the folder of a run."""
 
 
 @dataclass
@@ -27,6 +25,7 @@ class Views:
     predecessors its process counts in status and not in its own metrics."""
 
     run_dir: Path
+    status: Status
     moments: list[Moment] = field(default_factory=list)
     lies: list[str] = field(default_factory=list)
     recalled: dict[str, int] = field(default_factory=dict)
@@ -58,7 +57,7 @@ class Views:
         self.lies += [f"moment {place}: {lie}" for lie in found]
 
     def _told(self) -> Told:
-        document = status_of(self.run_dir)
+        document = self.status(self.run_dir)
         self._note(agreement.within(document), len(self.moments) + 1)
         return agreement.from_status(document)
 
@@ -71,15 +70,6 @@ class Views:
             return self.recalled.get(moment.before.api, 0)
         first = moment.before.recoveries - moment.metered.recoveries
         return self.recalled.setdefault(moment.before.api, first)
-
-
-def status_of(run_dir: Path) -> dict[str, Any]:
-    """By the command itself, in this process."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
-        understudy(["status", "--json", str(run_dir)])
-    document: dict[str, Any] = json.loads(printed.getvalue() or "null") or _NOBODY
-    return document
 
 
 def metered_at(url: str) -> Metered | None:
