@@ -90,10 +90,15 @@ class LoopbackJob:
                 preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 (nothing may outlive its caller)
             )
 
-    def begin(self) -> None:
-        """Its hosts come. Returns when it has trained for some steps, and its spares are warm."""
+    def summon(self) -> None:
+        """All hosts come; that takes a while."""
         for host in (*self.hosts, *self.spare_hosts):
             self.start_agent(host)
+
+    def begin(self) -> None:
+        """Returns when it has trained for some steps, and its spares are warm."""
+        if not self.agents:
+            self.summon()
         self.wait_until(lambda: (self.job().get("committed_step") or 0) >= 3, "the first steps")
         if self.spare_hosts or self.setup.spares:
             self.wait_until(lambda: self.job()["spares_warm"] > 0, "a warm spare")

@@ -15,17 +15,17 @@ from understudy.faults.agreement import Ledger, Metered, Moment, Told
 from understudy.faults.watching import decided_so_far
 from understudy.ledger.records import RecoveryRecord, StepRecord
 
-_NOBODY: dict[str, Any] = {"api": None, "job": None, "members": [], "spares": [], "hosts": []}
+Status = Callable[[Path], dict[str, Any]]
+"""What `understudy status --json` prints for the folder of a run."""
 
 
 @dataclass
 class Views:
-    """`status`: what `understudy status --json` prints; None if that is nothing. `lies`: every disagreement, with the
-    number of its moment. `recalled`: for each API, how many recoveries of its predecessors its process counts in status
-    and not in its own metrics."""
+    """`lies`: every disagreement, with the number of its moment. `recalled`: for each API, how many recoveries of its
+    predecessors its process counts in status and not in its own metrics."""
 
     run_dir: Path
-    status: Callable[[Path], dict[str, Any] | None]
+    status: Status
     moments: list[Moment] = field(default_factory=list)
     lies: list[str] = field(default_factory=list)
     recalled: dict[str, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Views:
         self.lies += [f"moment {place}: {lie}" for lie in found]
 
     def _told(self) -> Told:
-        document = self.status(self.run_dir) or _NOBODY
+        document = self.status(self.run_dir)
         self._note(agreement.within(document), len(self.moments) + 1)
         return agreement.from_status(document)
 
