@@ -55,12 +55,14 @@ class Meeting:
 
 
 class LightHost:
-    """One agent whose workers are a few lines of code. Implements `relay.Hands`. `said`: what its log would hold."""
+    """One agent whose workers are a few lines of code. Implements `relay.Hands`. `said`: what its log would hold.
+    `lines`: how often a coordinator has taken it."""
 
     def __init__(self, name: str, ranks: int, spares: int, meeting: Meeting, heard: dict[int, Heard]) -> None:
         self.members: dict[MemberId, int | None] = {}  # with their ranks
         self.stopped = False
         self.said: list[str] = []
+        self.lines = 0
         self._heard, self._name = heard, name
         introduction = Introduction(
             job=meeting.job,
@@ -82,8 +84,9 @@ class LightHost:
             tell=self._keep,
         )
 
-    def _keep(self, _code: str, text: str, /, **_details: object) -> None:
+    def _keep(self, code: str, text: str, /, **_details: object) -> None:
         self.said.append(text)
+        self.lines += code == "connected"
 
     def start_member(self, member: MemberId, seat: Seat | None, _host: HostId, _store: str = "") -> None:
         rank = None if seat is None else seat.rank
