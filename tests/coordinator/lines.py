@@ -12,7 +12,7 @@ from tests.coordinator.acting import RememberingJournal
 
 from understudy.coordinator.keeping import MemoryKeeper, Shelf
 from understudy.coordinator.leading import Leader
-from understudy.coordinator.service import Service
+from understudy.coordinator.service import MOST_HOSTS, Service
 from understudy.foundation.clock import SystemClock
 from understudy.protocol import events as ev
 from understudy.protocol.policy import Policy
@@ -83,11 +83,16 @@ class Place:
 
 @contextlib.asynccontextmanager
 async def coordinator(
-    *, shelf: Shelf | None = None, certificates: Path | None = None, leads: bool = True, greeting_limit: float = 10.0
+    *,
+    shelf: Shelf | None = None,
+    certificates: Path | None = None,
+    leads: bool = True,
+    greeting_limit: float = 10.0,
+    most_hosts: int = MOST_HOSTS,
 ) -> AsyncIterator[Place]:
     service = Service("job", TOKEN, greeting_limit=greeting_limit)
     read = None if certificates is None else Certificates.read(certificates)
-    place = Place(service, await service.open("127.0.0.1:0", read), MemoryKeeper(shelf))
+    place = Place(service, await service.open("127.0.0.1:0", read, most_hosts), MemoryKeeper(shelf))
     try:
         if leads:
             await place.lead()

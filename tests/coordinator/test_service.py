@@ -1,5 +1,7 @@
 """One stream per host, over real gRPC: who is heard, who is refused, and what a leader may do after its term."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,6 +20,7 @@ from understudy.protocol.stages import Stage
 from understudy.wire import cluster as wire
 from understudy.wire import messages as msg
 from understudy.wire import versions
+from understudy.wire.issuing import make_set
 from understudy.wire.versions import PROTOCOL
 
 pytestmark = pytest.mark.timeout(LIMIT + 10)
@@ -316,6 +319,22 @@ def test_a_line_whose_agent_does_not_read_is_ended() -> None:
             assert line.closed
             await until(lambda: not place.leading.lines.lines, "the line to be gone")
             assert await agent.ended() != "OK"
+
+    play(story)
+
+
+def test_handshakes_that_never_begin_are_bounded(tmp_path: Path) -> None:
+    """Each of them costs memory before anybody has shown a certificate."""
+    make_set(tmp_path, ["boss"])
+
+    async def story() -> None:
+        async with coordinator(most_hosts=20, certificates=tmp_path / "boss") as place:
+            idle = [await asyncio.open_connection("127.0.0.1", place.port) for _ in range(60)]
+            ends = [asyncio.create_task(reader.read()) for reader, _ in idle]
+            await until(lambda: sum(end.done() for end in ends) == 40, "those beyond the limit to be closed", 5.0)
+            for _, writer in idle:
+                writer.close()
+            await asyncio.gather(*ends, return_exceptions=True)
 
     play(story)
 

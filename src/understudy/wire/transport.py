@@ -36,6 +36,7 @@ SERVER_OPTIONS = (
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.so_reuseport", 0),  # a second coordinator on the same port is a mistake
     ("grpc.max_concurrent_streams", 4),  # of one connection; an agent has one
+    ("grpc.server_handshake_timeout_ms", 10_000),  # gRPC's own is two minutes
 )
 CLIENT_OPTIONS = (
     *_BOTH,
@@ -43,6 +44,11 @@ CLIENT_OPTIONS = (
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),  # agents in one process (load tests) have a connection each
 )
+
+
+def server_options(most_connections: int) -> tuple[tuple[str, int], ...]:
+    """Connections beyond these are closed at once: each costs memory before anybody has shown a certificate."""
+    return (*SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", most_connections))
 
 
 @functools.cache
