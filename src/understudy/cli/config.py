@@ -12,6 +12,7 @@ from typing import Any
 
 from understudy.cli.config_check import Checked, check, defaults, flag_of
 from understudy.cli.config_differences import Difference, Kind, differences
+from understudy.foundation.printable import printable
 
 WRONG, REFUSED = 2, 1
 
@@ -30,7 +31,7 @@ def main(args: argparse.Namespace) -> int:
     found = differences(right)
     about = [line for file in files for line in _about(file, usual)]
     for line in (*about, *(_between(found, len(right)) if found or len(right) > 1 else ())):
-        print("".join(letter if letter.isprintable() else "?" for letter in line))  # files may be anybody's
+        print(printable(line))  # files may be anybody's
     if len(right) < len(files):
         return WRONG
     return REFUSED if any(one.kind is Kind.MUST_BE_EQUAL for one in found) else 0
