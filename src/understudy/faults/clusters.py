@@ -252,5 +252,8 @@ def running(cluster: Cluster) -> Iterator[Cluster]:
         for number, host in enumerate([*cluster.hosts, *cluster.spare_hosts]):
             cluster.start_agent(host, number)
         yield cluster
+    except Exception as error:  # what fails once in a hundred runs should not have to be seen twice
+        error.add_note("What was decided:\n" + "\n".join(cluster.reasons()) + "\n" + cluster.tails())
+        raise
     finally:
         cluster.close()
