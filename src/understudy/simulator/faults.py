@@ -157,9 +157,8 @@ ANYBODY = frozenset(
     {Moment.REHEARSE, Moment.PREPARED, Moment.TRANSFER, Moment.DONATE, Moment.STARTING, Moment.IDLE_SPARE}
     | {Moment.APPLY_VERDICT}
 )
-TRAINING_MOMENTS = tuple(
-    moment for moment in Moment if moment not in (*RECOVERY_MOMENTS, Moment.GIVING, Moment.EVALUATING)
-)
+_NOT_IN_TRAINING = (*RECOVERY_MOMENTS, Moment.GIVING, Moment.EVALUATING)
+TRAINING_MOMENTS = tuple([moment for moment in Moment if moment not in _NOT_IN_TRAINING])
 
 
 def draw_faults(chance: Random, count: int, world_size: int, steps: int, hang_share: float) -> tuple[Fault, ...]:
