@@ -16,9 +16,8 @@ _PACKAGES = ("protocol", "simulator")
 _LEFT_OUT = frozenset({"planted.py", "compiled.py"})  # the first puts other rules in the place of real ones
 
 
-def compiled(cache: Path) -> Path:
-    """A folder for PYTHONPATH, made if it is missing; that takes minutes."""
-    source = Path(__file__).parents[1]
+def compiled(cache: Path, source: Path = Path(__file__).parents[1]) -> Path:
+    """A folder for PYTHONPATH, made if it is missing; that takes minutes. `source`: this package."""
     folder = cache / _key(source)
     if (folder / "whole").exists():
         return folder
