@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -120,6 +121,23 @@ def test_a_peer_that_has_gone_is_seen() -> None:
     here.close()
     assert connections.broken(), "gloo closes what has failed"
     pair.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("by", ["a file", "a healthy connection"])
+def test_a_peer_that_has_gone_is_seen_although_the_descriptor_was_used_again(by: str, tmp_path: Path) -> None:
+    """gloo closes what has failed, and another thread opens something before anybody has looked."""
+    connections = Connections()
+    with ExitStack() as stack:
+        with connections.forming():
+            here, there = stack.enter_context(tcp_pair(connections))
+        if by == "a file":
+            other = stack.enter_context((tmp_path / "file").open("w")).fileno()
+        else:
+            other = stack.enter_context(tcp_pair())[0].fileno()
+        assert not connections.broken()
+        for descriptor in (here.fileno(), there.fileno()):  # both are in this process
+            os.dup2(other, descriptor)
+        assert connections.broken()
 
 
 def test_the_end_of_a_group_that_was_destroyed_is_no_loss() -> None:

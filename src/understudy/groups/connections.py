@@ -14,6 +14,7 @@ import fcntl
 import os
 import select
 import socket
+import stat
 import struct
 import termios
 import threading
@@ -35,6 +36,15 @@ def open_sockets() -> dict[int, str]:
         if target.startswith("socket:"):
             found[int(name)] = target
     return found
+
+
+def _is_still(descriptor: int, name: str) -> bool:
+    """Of one descriptor, as cheap as can be: it is asked for every connection in every step."""
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return False
+    return stat.S_ISSOCK(found.st_mode) and name == f"socket:[{found.st_ino}]"
 
 
 class Connections:
@@ -83,12 +93,13 @@ class Connections:
             self._heard.append(value)
 
     def broken(self) -> bool:
-        """Has any peer gone, as far as the kernel knows? One system call.
+        """Has any peer gone, as far as the kernel knows?
 
-        A number may have been given to another socket since. Then ours was closed before, and gloo closes a connection
-        of a group that still exists only when its peer is gone: the answer is the same."""
+        gloo closes a connection of a group that still exists only when its peer is gone. The number of that connection
+        may be that of a file or of another socket a moment later, and all may be well with those."""
         ended = [descriptor for descriptor, event in self._poll.poll(0) if event & _BROKEN]
-        return any(self._matters(descriptor) for descriptor in ended)
+        ended += [descriptor for descriptor, name in list(self._owned.items()) if not _is_still(descriptor, name)]
+        return any(self._matters(descriptor) for descriptor in dict.fromkeys(ended))
 
     def _matters(self, descriptor: int) -> bool:
         """Connections of a group that the script has destroyed are forgotten when they end."""

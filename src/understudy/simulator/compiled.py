@@ -13,6 +13,7 @@ from pathlib import Path
 from understudy.errors import UnderstudyError
 
 _PACKAGES = ("protocol", "simulator")
+_NEEDED = frozenset({*_PACKAGES, "foundation"})  # a change elsewhere is no reason to translate again
 _LEFT_OUT = frozenset({"planted.py", "compiled.py"})  # the first puts other rules in the place of real ones
 
 
@@ -36,7 +37,8 @@ def compiled(cache: Path, source: Path = Path(__file__).parents[1]) -> Path:
             f"mypyc could not translate the protocol (a C compiler and Python's headers are needed): "
             f"{(made.stdout + made.stderr)[-1000:]}"
         )
-    shutil.rmtree(folder / "build", ignore_errors=True)
+    for path in (folder / "build", *(path for path in folder.glob("understudy/*/") if path.name not in _NEEDED)):
+        shutil.rmtree(path, ignore_errors=True)
     (folder / "whole").touch()
     return folder
 
@@ -45,8 +47,13 @@ def _modules(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.py") if path.name not in _LEFT_OUT)
 
 
+def _files(source: Path) -> list[Path]:
+    folders = [path for path in source.iterdir() if path.name in _NEEDED]
+    return sorted([*source.glob("*.py"), *(path for folder in folders for path in folder.rglob("*.py"))])
+
+
 def _key(source: Path) -> str:
     digest = hashlib.sha256(sys.version.encode())
-    for path in sorted(source.rglob("*.py")):
+    for path in _files(source):
         digest.update(str(path.relative_to(source)).encode() + path.read_bytes())
     return digest.hexdigest()[:16]
