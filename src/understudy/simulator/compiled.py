@@ -5,6 +5,7 @@ Used by `claims/protocol-holds --compiled` only; nobody else runs translated cod
 """
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -23,11 +24,15 @@ def compiled(cache: Path, source: Path = Path(__file__).parents[1]) -> Path:
     if (folder / "whole").exists():
         return folder
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(source, folder / "understudy", ignore=shutil.ignore_patterns("__pycache__"))
+    for path in _files(source):
+        copy = folder / "understudy" / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
     files = [str(path.relative_to(folder)) for name in _PACKAGES for path in _modules(folder / "understudy" / name)]
     made = subprocess.run(
-        [str(Path(sys.executable).with_name("mypyc")), "--strict", *files],
+        [str(Path(sys.executable).with_name("mypyc")), "--strict", "--ignore-missing-imports", *files],
         cwd=folder,
+        env={**os.environ, "MYPYC_OPT_LEVEL": "1"},  # more takes minutes and gains little
         capture_output=True,
         text=True,
         check=False,
@@ -37,8 +42,7 @@ def compiled(cache: Path, source: Path = Path(__file__).parents[1]) -> Path:
             f"mypyc could not translate the protocol (a C compiler and Python's headers are needed): "
             f"{(made.stdout + made.stderr)[-1000:]}"
         )
-    for path in (folder / "build", *(path for path in folder.glob("understudy/*/") if path.name not in _NEEDED)):
-        shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(folder / "build", ignore_errors=True)
     (folder / "whole").touch()
     return folder
 

@@ -268,9 +268,7 @@ class _InOrder(Simulation):
 
     @classmethod
     def of(cls, scenario: Scenario) -> "_InOrder":
-        simulation = simulation_of(replace(scenario, faults=()))
-        simulation.__class__ = cls
-        assert isinstance(simulation, _InOrder)
+        simulation = cls(scenario.script, scenario.policy, chance=scenario.chance(), weather=scenario.weather)
         simulation._queued = list(scenario.faults)
         simulation._next_fault()
         return simulation

@@ -24,6 +24,10 @@ class Scenario:
     weather: Weather
     faults: tuple[Fault, ...]
 
+    def chance(self) -> Random:
+        """What happens in this run, and not what it is."""
+        return Random(f"run {self.seed}")
+
 
 @dataclass(slots=True, kw_only=True)
 class Report:
@@ -66,7 +70,7 @@ def simulation_of(scenario: Scenario, requests: tuple[Request, ...] = ()) -> Sim
     return Simulation(
         scenario.script,
         scenario.policy,
-        chance=Random(f"run {scenario.seed}"),
+        chance=scenario.chance(),
         faults=scenario.faults,
         weather=scenario.weather,
         requests=requests,
