@@ -90,3 +90,10 @@ def test_late_news_of_an_agreement_does_not_touch_the_copy_that_was_reported(see
 def test_every_order_of_a_move() -> None:
     found = explore(Script(world_size=2, steps=3, fenced=True, shards=2), faults=0, moves=1)
     assert set(found.endings) == {"succeeded"} and found.states > 1000
+
+
+@pytest.mark.parametrize("seed", [2589, 4388])
+def test_the_model_knows_full_places_and_spares_that_were_never_started(seed: int) -> None:
+    """2589: operators' spares are not for the ranks of another host, so a job without places must stop. 4388: a spare
+    that a dead coordinator had meant to start is dismissed by the next one."""
+    play_with_undrains(seed)

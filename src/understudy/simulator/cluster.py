@@ -249,7 +249,8 @@ class ClusterSimulation(Simulation):
                 if host not in self.dead:
                     self._order(host, command)
             case KillMember(member=id_):
-                self._order(self.host_of[id_], command)
+                if id_ in self.host_of:  # else the coordinator that meant to start it died before
+                    self._order(self.host_of[id_], command)
             case DismissStranger(member=id_, reason=reason):
                 self.end(self.members[id_], Cause(kind=CauseKind.DISMISSED, detail=reason, exit_code=-9))
             case _:

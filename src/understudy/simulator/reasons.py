@@ -24,6 +24,7 @@ KINDS: dict[str, str] = {
     "is under suspicion": "no usable host",
     "no host is there": "no usable host",
     "is full, and so is every other one": "no usable host",
+    "is taken, and of every other one": "no usable host",
     "there is no room for": "no usable host",
     "no world within": "hosts never came",
 }
