@@ -36,7 +36,8 @@ sys.meta_path.insert(0, Refusing())
 def brought_by(extra: str) -> set[str]:
     """The packages that pip would install for this extra of the product, as its pyproject.toml has it now."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    pending, found = [*project["dependencies"], f"understudy[{extra}]"], set()
+    pending = [*project["dependencies"], f"understudy[{extra}]"]
+    found: set[str] = set()
     while pending:
         wanted = Requirement(pending.pop())
         name = canonicalize_name(wanted.name)
