@@ -12,10 +12,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import understudy
-from understudy.errors import UnderstudyError
+from understudy import errors
 
-_PRODUCT, _TESTKIT = Path(understudy.__file__).parent, Path(__file__).parents[1]
+_PRODUCT, _TESTKIT = Path(errors.__file__).parent, Path(__file__).parents[1]
 _TRANSLATED = ("understudy/protocol", "understudy_testkit/simulator")
 _NEEDED = (*_TRANSLATED, "understudy/foundation")  # a change elsewhere is no reason to translate again
 _LEFT_OUT = frozenset({"planted.py", "compiled.py"})  # the first puts other rules in the place of real ones
@@ -42,7 +41,7 @@ def compiled(cache: Path, product: Path = _PRODUCT, testkit: Path = _TESTKIT) ->
         check=False,
     )
     if made.returncode != 0:
-        raise UnderstudyError(
+        raise errors.UnderstudyError(
             f"mypyc could not translate the protocol (a C compiler and Python's headers are needed): "
             f"{(made.stdout + made.stderr)[-1000:]}"
         )
