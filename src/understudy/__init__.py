@@ -30,6 +30,7 @@ _HOMES = {
     "join": "understudy.training.job",
     "Step": "understudy.training.steps",
 }
+_OF_TRAINING = ("torch", "numpy", "xxhash")  # the extra [training]
 
 
 def __getattr__(name: str) -> Any:
@@ -37,4 +38,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as missing:
+        if missing.name not in _OF_TRAINING:
+            raise
+        from understudy.errors import UsageError
+
+        raise UsageError(f"training needs {missing.name}: pip install 'understudy[training]'") from None

@@ -7,7 +7,7 @@ import pytest
 
 from understudy.agent import device_metrics
 from understudy.agent.device_metrics import DeviceMetrics
-from understudy.faults.fake_exporter import FakeExporter
+from understudy_testkit.faults.fake_exporter import FakeExporter
 
 TEMP = "DCGM_FI_DEV_GPU_TEMP"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.agent.launching import Launched
 
-from understudy.faults.fake_exporter import FakeExporter
+from understudy_testkit.faults.fake_exporter import FakeExporter
 
 pytestmark = pytest.mark.processes
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from understudy.faults import alert_replay
-from understudy.faults.alert_replay import ABSENT, GONE, Alert, Check, written
+from understudy_testkit.faults import alert_replay
+from understudy_testkit.faults.alert_replay import ABSENT, GONE, Alert, Check, written
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "understudy.rules.yml"
 INTERVAL = 30  # seconds between two scrapes

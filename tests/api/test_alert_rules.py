@@ -8,12 +8,12 @@ from tests.api.recorded_series import RULES
 from tests.api.scraped_jobs import Ends, Scene, ScrapedJob, play
 
 from understudy.api import views
-from understudy.faults.alert_replay import promtool
 from understudy.foundation.ids import HostId
 from understudy.ledger.records import RecoveryRecord
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.stages import Stage
+from understudy_testkit.faults.alert_replay import promtool
 
 pytestmark = pytest.mark.timeout(180)
 ENDED = Cause(kind=CauseKind.EXIT, detail="ended", exit_code=0)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.api.recorded_series import RULES
 
-from understudy.faults.recorded_days import Day, replay
+from understudy_testkit.faults.recorded_days import Day, replay
 
 pytestmark = pytest.mark.timeout(180)
 DAYS = sorted((Path(__file__).parent / "recorded_days").glob("*.json"))

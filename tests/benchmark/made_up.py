@@ -1,7 +1,7 @@
 """A small campaign that never ran."""
 
-from understudy.benchmark.results import Campaign, FaultResult, RunResult, TimeSplit
-from understudy.benchmark.scenario import Faults, Scenario, Work
+from understudy_testkit.benchmark.results import Campaign, FaultResult, RunResult, TimeSplit
+from understudy_testkit.benchmark.scenario import Faults, Scenario, Work
 
 
 def run(arm: str, faulty: bool, wall: float, full: float | None = None, lost: int = 0, failure: str = "") -> RunResult:

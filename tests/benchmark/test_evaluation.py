@@ -1,6 +1,6 @@
 """The rules by which every arm is judged, on stories written by hand."""
 
-from understudy.benchmark.evaluation import (
+from understudy_testkit.benchmark.evaluation import (
     Commit,
     Story,
     fault_result,
@@ -9,8 +9,8 @@ from understudy.benchmark.evaluation import (
     steps_lost,
     timeline,
 )
-from understudy.benchmark.scenario import FaultKind, PlannedFault, Work
-from understudy.benchmark.striking import FiredFault
+from understudy_testkit.benchmark.scenario import FaultKind, PlannedFault, Work
+from understudy_testkit.benchmark.striking import FiredFault
 
 WORK = Work(ranks=2, steps=4, batch_size=1, samples=8)
 

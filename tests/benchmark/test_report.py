@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tests.benchmark.made_up import campaign
 
-from understudy.benchmark import results
-from understudy.benchmark.report import summary_lines, write_report
+from understudy_testkit.benchmark import results
+from understudy_testkit.benchmark.report import summary_lines, write_report
 
 
 def test_the_report_has_tables_pictures_settings_and_failures(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from understudy.benchmark.arms import ARMS
-from understudy.benchmark.runner import turns
-from understudy.benchmark.scenario import FaultKind, Faults, Scenario, load_scenario
 from understudy.errors import UsageError
+from understudy_testkit.benchmark.arms import ARMS
+from understudy_testkit.benchmark.runner import turns
+from understudy_testkit.benchmark.scenario import FaultKind, Faults, Scenario, load_scenario
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "scenarios"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from understudy.benchmark.arms.arm import Command
-from understudy.benchmark.processes import MarkedRun
-from understudy.benchmark.recording import Board
-from understudy.benchmark.scenario import Faults, Scenario, Work
-from understudy.benchmark.striking import Striker
 from understudy.detection.process_state import process_state
+from understudy_testkit.benchmark.arms.arm import Command
+from understudy_testkit.benchmark.processes import MarkedRun
+from understudy_testkit.benchmark.recording import Board
+from understudy_testkit.benchmark.scenario import Faults, Scenario, Work
+from understudy_testkit.benchmark.striking import Striker
 
 pytestmark = pytest.mark.processes
 

@@ -3,7 +3,7 @@
 import msgspec
 from tests.benchmark.made_up import campaign, run
 
-from understudy.benchmark.targets import targets
+from understudy_testkit.benchmark.targets import targets
 
 
 def test_hits_and_misses_are_told() -> None:

@@ -11,11 +11,11 @@ from cryptography import x509
 from understudy.api.server import ApiServer
 from understudy.cli import status
 from understudy.cli.main import main
-from understudy.faults import api_job
-from understudy.faults.api_job import ACTOR, READER, ApiJob
 from understudy.files.private import write_private
 from understudy.wire.certificates import Certificates
 from understudy.wire.issuing import make_set
+from understudy_testkit.faults import api_job
+from understudy_testkit.faults.api_job import ACTOR, READER, ApiJob
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -18,10 +18,10 @@ from understudy.api.server import ApiServer
 from understudy.cli.api_client import ApiProblem, Client
 from understudy.cli.main import main
 from understudy.coordinator.service import Service
-from understudy.faults import api_job
-from understudy.faults.api_job import ACTOR, ApiJob
 from understudy.foundation.clock import SystemClock
 from understudy.ledger.writing import RecordLog
+from understudy_testkit.faults import api_job
+from understudy_testkit.faults.api_job import ACTOR, ApiJob
 
 pytestmark = pytest.mark.timeout(240)
 NOBODY = "http://127.0.0.1:1"

@@ -19,15 +19,15 @@ from tests.coordinator.test_relay_lines import Stubborn, relay
 
 from understudy.coordinator.etcd import EtcdKeeper
 from understudy.coordinator.etcd_client import make_client
-from understudy.faults import etcd_servers
-from understudy.faults.coordinators import CoordinatorProcess, running
-from understudy.faults.etcd_servers import Servers
 from understudy.foundation.ids import Generation
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.policy import Policy
 from understudy.wire.issuing import make_set
 from understudy.wire.messages import Release
+from understudy_testkit.faults import etcd_servers
+from understudy_testkit.faults.coordinators import CoordinatorProcess, running
+from understudy_testkit.faults.etcd_servers import Servers
 
 pytestmark = pytest.mark.timeout(240)
 # As users have it: a new leader waits until agents, which look for it at growing intervals, have found it.

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from tests.coordinator.lines import LIMIT, TOKEN, coordinator, play, until
 
-from understudy.faults.light_hosts import LightHost, Meeting
 from understudy.wire.certificates import Certificates
 from understudy.wire.issuing import make_authority, make_set
+from understudy_testkit.faults.light_hosts import LightHost, Meeting
 
 pytestmark = pytest.mark.timeout(LIMIT + 10)
 

@@ -12,13 +12,13 @@ from tests.coordinator.lines import TOKEN
 from understudy.coordinator.etcd import EtcdKeeper
 from understudy.coordinator.etcd_client import EtcdAccess
 from understudy.coordinator.store_login import StoreLogin
-from understudy.faults import etcd_servers
-from understudy.faults.coordinators import running
-from understudy.faults.etcd_servers import Servers
 from understudy.files.private import write_private
 from understudy.wire.certificates import Certificates
 from understudy.wire.issuing import make_set
 from understudy.wire.roles import NAME
+from understudy_testkit.faults import etcd_servers
+from understudy_testkit.faults.coordinators import running
+from understudy_testkit.faults.etcd_servers import Servers
 
 pytestmark = [
     pytest.mark.timeout(180),

@@ -13,8 +13,8 @@ import pytest
 from tests.coordinator.lines import TOKEN
 
 from understudy.cli.main import main
-from understudy.faults import etcd_servers
-from understudy.faults.coordinators import CoordinatorProcess, running
+from understudy_testkit.faults import etcd_servers
+from understudy_testkit.faults.coordinators import CoordinatorProcess, running
 
 pytestmark = pytest.mark.timeout(240)
 needs_etcd = pytest.mark.skipif(etcd_servers.why_not() is not None, reason=str(etcd_servers.why_not()))

@@ -6,10 +6,10 @@ import pytest
 from tests.coordinator.leading_play import Cluster
 
 from understudy.errors import WireError
-from understudy.faults.insider import Insider
 from understudy.foundation.ids import Rank
 from understudy.protocol.stages import Stage
 from understudy.wire import cluster as wire
+from understudy_testkit.faults.insider import Insider
 
 pytestmark = pytest.mark.timeout(120)
 

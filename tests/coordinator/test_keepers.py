@@ -19,10 +19,10 @@ from understudy.coordinator.etcd import EtcdKeeper
 from understudy.coordinator.etcd_client import make_client
 from understudy.coordinator.keeping import Keeper, MemoryKeeper, Shelf
 from understudy.errors import Deposed, LedgerError, SettingsError
-from understudy.faults import etcd_servers
-from understudy.faults.etcd_servers import Servers, running
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.parenthood import die_with
+from understudy_testkit.faults import etcd_servers
+from understudy_testkit.faults.etcd_servers import Servers, running
 
 _LIMIT = 40.0
 needs_etcd = pytest.mark.skipif(etcd_servers.why_not() is not None, reason=str(etcd_servers.why_not()))

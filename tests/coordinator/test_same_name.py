@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from understudy.faults import etcd_servers, same_name
-from understudy.faults.same_name import Ending
+from understudy_testkit.faults import etcd_servers, same_name
+from understudy_testkit.faults.same_name import Ending
 
 pytestmark = [
     pytest.mark.timeout(240),

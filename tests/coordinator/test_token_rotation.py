@@ -11,14 +11,14 @@ from understudy.cli.main import main
 from understudy.coordinator.keeping import MemoryKeeper
 from understudy.coordinator.service import Service
 from understudy.errors import SettingsError
-from understudy.faults.coordinators import CoordinatorProcess, running
-from understudy.faults.operator import TOKEN as OPERATOR
-from understudy.faults.operator import write_tokens
 from understudy.files.private import write_private
 from understudy.files.rereading import RereadingWatch
 from understudy.foundation.ids import HostId
 from understudy.wire import cluster as wire
 from understudy.wire.job_tokens import JobTokens
+from understudy_testkit.faults.coordinators import CoordinatorProcess, running
+from understudy_testkit.faults.operator import TOKEN as OPERATOR
+from understudy_testkit.faults.operator import write_tokens
 
 pytestmark = pytest.mark.timeout(LIMIT + 60)
 NEXT = "the next token of this very job"

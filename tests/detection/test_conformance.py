@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 import pytest
 
-from understudy.detection import conformance
 from understudy.detection.contract import Action, Detector, Evidence, Look
 from understudy.detection.device_health import DeviceHealth
 from understudy.detection.straggler import StragglerDetector
+from understudy_testkit.conformance import detectors
 
 
-@pytest.mark.parametrize("rule", conformance.RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", detectors.RULES, ids=lambda rule: rule.name)
 @pytest.mark.parametrize("make", [StragglerDetector, DeviceHealth])
-def test_ours_conform(make: Callable[[], Detector], rule: conformance.Rule) -> None:
+def test_ours_conform(make: Callable[[], Detector], rule: detectors.Rule) -> None:
     rule.check(make)
 
 
 def test_all_rules_at_once() -> None:
-    conformance.check(StragglerDetector)
+    detectors.check(StragglerDetector)
 
 
 class Silent:
@@ -86,9 +86,9 @@ class RollsDice(Silent):
     ],
 )
 def test_what_breaks_the_contract_is_found(make: Callable[[], Detector], complaint: str) -> None:
-    with pytest.raises(conformance.NotConforming, match=complaint):
-        conformance.check(make)
+    with pytest.raises(detectors.NotConforming, match=complaint):
+        detectors.check(make)
 
 
 def test_a_detector_that_says_nothing_conforms() -> None:
-    conformance.check(Silent)
+    detectors.check(Silent)

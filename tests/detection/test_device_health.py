@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from understudy.detection.contract import Action, Evidence, Look, RankLook
 from understudy.detection.device_health import DeviceHealth, numbers_of, parse
 from understudy.detection.progress import Place, Progress
-from understudy.faults.fake_exporter import page_of, uuid_of
 from understudy.foundation.ids import MemberId, Rank
+from understudy_testkit.faults.fake_exporter import page_of, uuid_of
 
 XID, DBE, TEMP = "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_FI_DEV_GPU_TEMP"
 REMAP, REPLAY = "DCGM_FI_DEV_ROW_REMAP_FAILURE", "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.running import MARK, processes, wait_until
 
-from understudy.faults.proving import Setup, perform, require_success
 from understudy.ledger.reading import Run
+from understudy_testkit.faults.proving import Setup, perform, require_success
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from understudy.faults.watching import page_of
+from understudy_testkit.faults.watching import page_of
 
 MARK = "END_TO_END_TEST"
 """A variable that all processes of a test inherit, so that what is left behind can be found."""

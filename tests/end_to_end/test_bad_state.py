@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.running import SCRIPTS, understudy_run
 
-from understudy.faults.catalogue import Fault, Kind, Place
-from understudy.faults.proving import Setup, prove_identical
 from understudy.ledger.comparing import Verdict, compare
 from understudy.ledger.reading import Run, read_run
 from understudy.protocol.commands import DecisionKind
+from understudy_testkit.faults.catalogue import Fault, Kind, Place
+from understudy_testkit.faults.proving import Setup, prove_identical
 
 pytestmark = pytest.mark.processes
 

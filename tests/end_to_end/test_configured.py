@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.end_to_end.running import PATIENCE, SCRIPTS, Running
 
-from understudy.faults import coordinators
 from understudy.ledger.reading import read_run
+from understudy_testkit.faults import coordinators
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 SCRIPT = str(SCRIPTS / "own_functions.py")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from understudy.faults.catalogue import Fault, Kind, Place
-from understudy.faults.proving import Setup, perform, require_fired, require_success
 from understudy.ledger.exactly_once import prove
 from understudy.ledger.reading import Run
+from understudy_testkit.faults.catalogue import Fault, Kind, Place
+from understudy_testkit.faults.proving import Setup, perform, require_fired, require_success
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 

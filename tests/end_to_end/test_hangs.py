@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from understudy.faults.catalogue import Fault, Kind, Place
-from understudy.faults.proving import Setup, prove_identical
 from understudy.ledger.reading import Run
 from understudy.protocol.commands import DecisionKind
+from understudy_testkit.faults.catalogue import Fault, Kind, Place
+from understudy_testkit.faults.proving import Setup, prove_identical
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 SETUP = Setup(ranks=2, steps=12)

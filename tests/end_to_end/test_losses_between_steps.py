@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from understudy.faults.ordinary.days import table
-from understudy.faults.ordinary.playing import References, play
+from understudy_testkit.faults.ordinary.days import table
+from understudy_testkit.faults.ordinary.playing import References, play
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 

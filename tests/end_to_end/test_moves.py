@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.running import SCRIPTS, understudy_run, wait_until
 
-from understudy.faults import operator
-from understudy.faults.catalogue import Fault, Kind, Place, save_schedule
-from understudy.faults.injector import fired
-from understudy.faults.proving import Setup
-from understudy.faults.watching import decided_so_far
 from understudy.ledger.comparing import Verdict, compare
 from understudy.ledger.reading import Run, read_run
 from understudy.protocol.commands import DecisionKind
+from understudy_testkit.faults import operator
+from understudy_testkit.faults.catalogue import Fault, Kind, Place, save_schedule
+from understudy_testkit.faults.injector import fired
+from understudy_testkit.faults.proving import Setup
+from understudy_testkit.faults.watching import decided_so_far
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 STEPS, GATE = 16, 5

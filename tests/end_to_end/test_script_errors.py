@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.running import SCRIPTS, understudy_run
 
-from understudy.faults.catalogue import Fault, Kind, Place, save_schedule
-from understudy.faults.injector import fired
-from understudy.faults.proving import Setup, perform, prove_identical
 from understudy.ledger.comparing import Verdict, compare
 from understudy.ledger.reading import Run, read_run
+from understudy_testkit.faults.catalogue import Fault, Kind, Place, save_schedule
+from understudy_testkit.faults.injector import fired
+from understudy_testkit.faults.proving import Setup, perform, prove_identical
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 SETUP = Setup(ranks=2, steps=12)

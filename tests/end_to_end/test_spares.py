@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.running import SCRIPTS, processes, understudy_run, wait_until
 
-from understudy.faults.proving import Setup
 from understudy.ledger.comparing import Verdict, compare
 from understudy.ledger.reading import Run, read_run
+from understudy_testkit.faults.proving import Setup
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 SETUP = Setup(ranks=2, steps=12)

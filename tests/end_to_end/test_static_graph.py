@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from understudy.faults.catalogue import Fault, Kind, Place
-from understudy.faults.proving import Setup, perform, prove_identical, require_success
 from understudy.protocol.commands import DecisionKind
+from understudy_testkit.faults.catalogue import Fault, Kind, Place
+from understudy_testkit.faults.proving import Setup, perform, prove_identical, require_success
 
 SETUP = Setup(mode="ddp-static", ranks=2, spares=1, steps=8)
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from understudy.faults import agreement
-from understudy.faults.agreement import Ledger, Metered, Moment, Told
 from understudy.ledger.records import RecoveryRecord, Sharing, StepRecord
+from understudy_testkit.faults import agreement
+from understudy_testkit.faults.agreement import Ledger, Metered, Moment, Told
 
 STANDINGS = {"joining": 0, "prepared": 0, "active": 2, "vacant": 0, "absent": 0}
 TOLD = Told(

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from understudy.faults.catalogue import (
+from understudy_testkit.faults.catalogue import (
     AT_FENCE,
     IN_MOVE,
     IN_RECOVERY,
@@ -13,7 +13,7 @@ from understudy.faults.catalogue import (
     load_schedule,
     save_schedule,
 )
-from understudy.faults.injector import fired
+from understudy_testkit.faults.injector import fired
 
 
 def test_a_schedule_survives_its_file(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from understudy.faults.catalogue import IN_RECOVERY, Kind, Place
-from understudy.faults.chaos import RANKS, ROOM, Act, Happening, Mode, Schedule, draw, steps_for
-from understudy.faults.chaos_decisions import determined
 from understudy.ledger.records import DecisionRecord
+from understudy_testkit.faults.catalogue import IN_RECOVERY, Kind, Place
+from understudy_testkit.faults.chaos import RANKS, ROOM, Act, Happening, Mode, Schedule, draw, steps_for
+from understudy_testkit.faults.chaos_decisions import determined
 
 ACTS = 8
 MANY = [draw(str(seed), mode, ACTS) for seed in range(60) for mode in Mode]

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from understudy.faults.clusters import Cluster, Started
-from understudy.faults.proving import Setup
 from understudy.ledger.records import StepRecord
+from understudy_testkit.faults.clusters import Cluster, Started
+from understudy_testkit.faults.proving import Setup
 
 _HOLD = "import sys; file = open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from understudy.faults.cuttable import cuttable_way
+from understudy_testkit.faults.cuttable import cuttable_way
 
 
 async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

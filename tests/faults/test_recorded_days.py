@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from understudy.faults.alert_replay import Alert
-from understudy.faults.proving import NotProven
-from understudy.faults.recorded_days import Day, Recording, Scraped, record, replay
+from understudy_testkit.faults.alert_replay import Alert
+from understudy_testkit.faults.proving import NotProven
+from understudy_testkit.faults.recorded_days import Day, Recording, Scraped, record, replay
 
 pytestmark = pytest.mark.timeout(180)
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "understudy.rules.yml"

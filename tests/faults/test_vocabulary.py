@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from understudy.faults import releases, vocabulary
-from understudy.faults.vocabulary import Vocabulary, breaks, describe
+from understudy_testkit.faults import releases, vocabulary
+from understudy_testkit.faults.vocabulary import Vocabulary, breaks, describe
 
 
 def changed(kind: str, **fields: Vocabulary) -> Vocabulary:

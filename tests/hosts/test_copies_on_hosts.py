@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from understudy.faults.clusters import Cluster, running
-from understudy.faults.namespaces import NamespaceHost, hosts, why_not
-from understudy.faults.proving import Setup, steps_run_again
 from understudy.ledger.reading import Run
+from understudy_testkit.faults.clusters import Cluster, running
+from understudy_testkit.faults.namespaces import NamespaceHost, hosts, why_not
+from understudy_testkit.faults.proving import Setup, steps_run_again
 
 pytestmark = [
     pytest.mark.processes,

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from understudy.faults import etcd_servers
-from understudy.faults.catalogue import Fault, Kind, Place
-from understudy.faults.clusters import Cluster, running
-from understudy.faults.namespaces import NamespaceHost, hosts, why_not
-from understudy.faults.proving import Setup
 from understudy.ledger.reading import Run
+from understudy_testkit.faults import etcd_servers
+from understudy_testkit.faults.catalogue import Fault, Kind, Place
+from understudy_testkit.faults.clusters import Cluster, running
+from understudy_testkit.faults.namespaces import NamespaceHost, hosts, why_not
+from understudy_testkit.faults.proving import Setup
 
 pytestmark = [
     pytest.mark.processes,

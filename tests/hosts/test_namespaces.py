@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from understudy.faults.namespaces import NamespaceHost, hosts, why_not
+from understudy_testkit.faults.namespaces import NamespaceHost, hosts, why_not
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 

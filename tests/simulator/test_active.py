@@ -8,17 +8,17 @@ from understudy.foundation.ids import Rank
 from understudy.protocol.commands import DecisionKind, Outcome, RecordDecision
 from understudy.protocol.policy import Policy
 from understudy.protocol.requests import MoveRanks
-from understudy.simulator.active_scenarios import (
+from understudy_testkit.simulator.active_scenarios import (
     play_with_drains,
     play_with_flips,
     play_with_moves,
     play_with_undrains,
 )
-from understudy.simulator.campaign import play_range
-from understudy.simulator.explorer import explore
-from understudy.simulator.faults import Fault, FaultKind, Moment
-from understudy.simulator.script import Script
-from understudy.simulator.simulation import Simulation
+from understudy_testkit.simulator.campaign import play_range
+from understudy_testkit.simulator.explorer import explore
+from understudy_testkit.simulator.faults import Fault, FaultKind, Moment
+from understudy_testkit.simulator.script import Script
+from understudy_testkit.simulator.simulation import Simulation
 
 
 def run(

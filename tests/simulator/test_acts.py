@@ -1,9 +1,9 @@
 from understudy.foundation.ids import Rank
 from understudy.protocol.commands import DecisionKind
 from understudy.protocol.policy import Policy
-from understudy.simulator.acts import Act, play_acts
-from understudy.simulator.faults import Fault, FaultKind, Moment
-from understudy.simulator.script import Script
+from understudy_testkit.simulator.acts import Act, play_acts
+from understudy_testkit.simulator.faults import Fault, FaultKind, Moment
+from understudy_testkit.simulator.script import Script
 
 SCRIPT = Script(world_size=4, steps=150, fenced=False, replaceable=True)
 KILL = Fault(kind=FaultKind.KILL, moment=Moment.COMPUTING, rank=Rank(2), step=10)

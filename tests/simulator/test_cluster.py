@@ -7,12 +7,12 @@ import pytest
 from understudy.foundation.ids import HostId
 from understudy.protocol.commands import Outcome
 from understudy.protocol.policy import Policy
-from understudy.simulator.campaign import play_range
-from understudy.simulator.cluster import ClusterSimulation
-from understudy.simulator.cluster_scenarios import draw_cluster_scenario, play_on_cluster
-from understudy.simulator.leadership import Leadership
-from understudy.simulator.mishaps import HostPlan, Mishap, MishapKind
-from understudy.simulator.script import Script
+from understudy_testkit.simulator.campaign import play_range
+from understudy_testkit.simulator.cluster import ClusterSimulation
+from understudy_testkit.simulator.cluster_scenarios import draw_cluster_scenario, play_on_cluster
+from understudy_testkit.simulator.leadership import Leadership
+from understudy_testkit.simulator.mishaps import HostPlan, Mishap, MishapKind
+from understudy_testkit.simulator.script import Script
 
 A, B, SPARE = HostId("a"), HostId("b"), HostId("spare")
 PLACES = (

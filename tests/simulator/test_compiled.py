@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from understudy.errors import UnderstudyError
-from understudy.simulator.compiled import compiled
+from understudy_testkit.simulator.compiled import compiled
 
 _HEADERS = Path(sysconfig.get_paths()["include"], "Python.h")
 pytestmark = [
@@ -19,19 +19,23 @@ pytestmark = [
 ]
 
 
-def sources(folder: Path, rule: str) -> Path:
-    package = folder / "understudy"
-    for name in ("protocol", "simulator"):
-        (package / name).mkdir(parents=True, exist_ok=True)
-        (package / name / "__init__.py").touch()
-    (package / "__init__.py").touch()
-    (package / "protocol" / "rule.py").write_text(rule)
-    (package / "simulator" / "planted.py").write_text("FOUND = True\n")
-    return package
+def sources(folder: Path, rule: str) -> tuple[Path, Path]:
+    """A product and a testkit of a few lines."""
+    product, testkit = folder / "understudy", folder / "understudy_testkit"
+    for package in (product, product / "protocol", testkit, testkit / "simulator"):
+        package.mkdir(exist_ok=True)
+        (package / "__init__.py").touch()
+    (product / "protocol" / "rule.py").write_text(rule)
+    (testkit / "simulator" / "game.py").write_text(
+        "from understudy.protocol import rule\n\n\ndef play() -> int:\n    return rule.limit(4)\n"
+    )
+    (testkit / "simulator" / "planted.py").write_text("FOUND = True\n")
+    return product, testkit
 
 
 def told_by(folder: Path, what: str) -> str:
-    question = f"from understudy.protocol import rule; from understudy.simulator import planted; print({what})"
+    modules = "from understudy.protocol import rule; from understudy_testkit.simulator import game, planted"
+    question = f"{modules}; print({what})"
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     return subprocess.run(
         [sys.executable, "-P", "-c", question], env=environment, capture_output=True, text=True, check=True
@@ -40,20 +44,20 @@ def told_by(folder: Path, what: str) -> str:
 
 def test_rules_are_translated_once_and_again_when_they_change(tmp_path: Path) -> None:
     rule = "def limit(hosts: int) -> int:\n    return 2 * hosts\n"
-    made = compiled(tmp_path / "cache", sources(tmp_path, rule))
-    assert told_by(made, "rule.limit(4)") == "8"
-    assert told_by(made, "rule.__file__").endswith(".so")
+    made = compiled(tmp_path / "cache", *sources(tmp_path, rule))
+    assert told_by(made, "game.play()") == "8"
+    assert told_by(made, "rule.__file__").endswith(".so") and told_by(made, "game.__file__").endswith(".so")
     assert told_by(made, "planted.__file__").endswith(".py")  # it puts other rules in the place of real ones
     before = (made / "whole").stat().st_mtime_ns
-    assert compiled(tmp_path / "cache", tmp_path / "understudy") == made
+    assert compiled(tmp_path / "cache", tmp_path / "understudy", tmp_path / "understudy_testkit") == made
     assert (made / "whole").stat().st_mtime_ns == before
-    other = compiled(tmp_path / "cache", sources(tmp_path, rule.replace("2 *", "3 *")))
+    other = compiled(tmp_path / "cache", *sources(tmp_path, rule.replace("2 *", "3 *")))
     assert other != made
-    assert told_by(other, "rule.limit(4)") == "12"
+    assert told_by(other, "game.play()") == "12"
 
 
 def test_what_cannot_be_translated_is_told_and_not_kept(tmp_path: Path) -> None:
-    package = sources(tmp_path, "def limit(hosts: int) -> int:\n    return 'two'\n")
+    packages = sources(tmp_path, "def limit(hosts: int) -> int:\n    return 'two'\n")
     for _ in range(2):
         with pytest.raises(UnderstudyError, match="mypyc could not translate the protocol"):
-            compiled(tmp_path / "cache", package)
+            compiled(tmp_path / "cache", *packages)

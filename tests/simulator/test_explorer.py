@@ -2,10 +2,10 @@
 
 import pytest
 
-from understudy.simulator.explorer import explore, opening
-from understudy.simulator.planted import found_by_explorer
-from understudy.simulator.script import Script
-from understudy.simulator.snapshot import snapshot_key
+from understudy_testkit.simulator.explorer import explore, opening
+from understudy_testkit.simulator.planted import found_by_explorer
+from understudy_testkit.simulator.script import Script
+from understudy_testkit.simulator.snapshot import snapshot_key
 
 
 def small(*, fenced: bool, steps: int = 2) -> Script:

@@ -7,11 +7,11 @@ from understudy.foundation.ids import Rank
 from understudy.protocol.commands import Outcome
 from understudy.protocol.policy import Policy
 from understudy.protocol.rungs import Rung
-from understudy.simulator.explorer import explore
-from understudy.simulator.faults import Fault, FaultKind, Moment
-from understudy.simulator.ladder_scenarios import play_degraded, play_on_probation, play_with_peer_memory
-from understudy.simulator.script import Script
-from understudy.simulator.simulation import Simulation
+from understudy_testkit.simulator.explorer import explore
+from understudy_testkit.simulator.faults import Fault, FaultKind, Moment
+from understudy_testkit.simulator.ladder_scenarios import play_degraded, play_on_probation, play_with_peer_memory
+from understudy_testkit.simulator.script import Script
+from understudy_testkit.simulator.simulation import Simulation
 
 
 def test_seeded_runs_go_on_from_peer_memory() -> None:

@@ -8,11 +8,11 @@ import pytest
 from understudy.foundation.ids import HostId
 from understudy.protocol.commands import Outcome
 from understudy.protocol.policy import Policy
-from understudy.simulator.cluster import ClusterSimulation
-from understudy.simulator.ladder_scenarios import play_with_lost_hosts_and_peer_memory
-from understudy.simulator.mishaps import HostPlan, Mishap, MishapKind
-from understudy.simulator.reasons import kind_of_stop
-from understudy.simulator.script import Script
+from understudy_testkit.simulator.cluster import ClusterSimulation
+from understudy_testkit.simulator.ladder_scenarios import play_with_lost_hosts_and_peer_memory
+from understudy_testkit.simulator.mishaps import HostPlan, Mishap, MishapKind
+from understudy_testkit.simulator.reasons import kind_of_stop
+from understudy_testkit.simulator.script import Script
 
 HOSTS = tuple(HostPlan(id=HostId(name), ranks=2, spares=0) for name in "abc")
 SPARES = tuple(HostPlan(id=HostId(name), ranks=0, spares=2) for name in ("s", "t"))

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from understudy.simulator import ordinary_scenarios as ordinary
-from understudy.simulator.campaign import play_range
-from understudy.simulator.planted import PLANTED, Planted, found
-from understudy.simulator.scenarios import Report
+from understudy_testkit.simulator import ordinary_scenarios as ordinary
+from understudy_testkit.simulator.campaign import play_range
+from understudy_testkit.simulator.planted import PLANTED, Planted, found
+from understudy_testkit.simulator.scenarios import Report
 
 GAMES: dict[str, tuple[Callable[[int], Report], int]] = {
     "slow members": (ordinary.play_slow, 60),

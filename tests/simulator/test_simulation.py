@@ -7,14 +7,14 @@ import pytest
 from understudy.foundation.ids import Rank
 from understudy.protocol.commands import Outcome
 from understudy.protocol.policy import Policy
-from understudy.simulator.campaign import Tally, play_range
-from understudy.simulator.faults import PLACES, Fault, FaultKind, Moment
-from understudy.simulator.network import Weather
-from understudy.simulator.planted import COMMIT_RULE, found
-from understudy.simulator.reasons import kind_of_stop
-from understudy.simulator.scenarios import draw_scenario, play
-from understudy.simulator.script import Script
-from understudy.simulator.simulation import Simulation
+from understudy_testkit.simulator.campaign import Tally, play_range
+from understudy_testkit.simulator.faults import PLACES, Fault, FaultKind, Moment
+from understudy_testkit.simulator.network import Weather
+from understudy_testkit.simulator.planted import COMMIT_RULE, found
+from understudy_testkit.simulator.reasons import kind_of_stop
+from understudy_testkit.simulator.scenarios import draw_scenario, play
+from understudy_testkit.simulator.script import Script
+from understudy_testkit.simulator.simulation import Simulation
 
 
 def run(

@@ -25,10 +25,10 @@ from understudy.protocol.roster import Member, Roster
 from understudy.protocol.stages import Stage
 from understudy.protocol.takeover import take_over
 from understudy.protocol.watchdog import Watchdog
-from understudy.simulator.cluster import ClusterSimulation
-from understudy.simulator.cluster_scenarios import cluster_simulation_of, draw_cluster_scenario
-from understudy.simulator.network import Weather
-from understudy.simulator.places import Place
+from understudy_testkit.simulator.cluster import ClusterSimulation
+from understudy_testkit.simulator.cluster_scenarios import cluster_simulation_of, draw_cluster_scenario
+from understudy_testkit.simulator.network import Weather
+from understudy_testkit.simulator.places import Place
 
 MAY_DIFFER: dict[type, dict[str, str]] = {
     Recovery: {

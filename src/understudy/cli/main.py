@@ -1,11 +1,13 @@
-"""The command line: one subcommand per file. Modules of other commands are not imported."""
+"""The command line: one subcommand per file, and those of other packages. Only one command's module is imported."""
 
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
+from types import ModuleType
 
+from understudy.cli import other_packages
 from understudy.errors import UsageError
 
 _COMMANDS = {
@@ -23,7 +25,6 @@ _COMMANDS = {
     "verify": ("understudy.cli.verify", "compare the ledgers of two runs, step by step"),
     "explain": ("understudy.cli.explain", "tell what happened in a run, and why"),
     "doctor": ("understudy.cli.doctor", "look at this host and at a run: what would keep a rank from being replaced"),
-    "bench": ("understudy.cli.bench", "compare approaches under the same faults, and write the report"),
 }
 USAGE_ERROR = 2
 
@@ -32,12 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     only = given[0] if given else None
-    args = build_parser(only).parse_args(given)
-    module = import_module(_COMMANDS[args.command][0])
     try:
+        args = build_parser(only).parse_args(given)
         if getattr(args, "config", None) is not None:
             args = build_parser(only, _configured(args)).parse_args(given)
-        code: int = module.main(args)
+        code: int = args.carry_out(args)
     except UsageError as error:
         print(f"understudy: error: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -63,6 +63,22 @@ def build_parser(only: str | None = None, defaults: Mapping[str, object] | None 
     for name, (module, help_text) in _COMMANDS.items():
         command = commands.add_parser(name, help=help_text, description=help_text)
         if name == only:
-            import_module(module).add_arguments(command)
-            command.set_defaults(**(defaults or {}))
+            _fill(command, import_module(module), defaults)
+    if only not in _COMMANDS:  # else the metadata of all installed packages is not worth reading
+        _add_other_packages(commands, only)
     return parser
+
+
+def _add_other_packages(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", only: str | None) -> None:
+    found = other_packages.find_commands()
+    other_packages.require(only or "", found)
+    for name, entry in found.items():
+        if name not in _COMMANDS:
+            command = commands.add_parser(name, help=f"a command of {entry.dist.name if entry.dist else entry.value}")
+            if name == only:
+                _fill(command, entry.load(), None)
+
+
+def _fill(command: argparse.ArgumentParser, module: ModuleType, defaults: Mapping[str, object] | None) -> None:
+    module.add_arguments(command)
+    command.set_defaults(**(defaults or {}), carry_out=module.main)

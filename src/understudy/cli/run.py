@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,8 @@ _LAST_WORDS = 1.0  # seconds for what is written when the workers have ended; th
 
 
 def main(args: argparse.Namespace) -> int:
+    if find_spec("torch") is None:  # it is not loaded here, but in every process that this one starts
+        raise SettingsError("training needs torch, which is not installed here: pip install 'understudy[training]'")
     run_dir = _run_dir(args.run_dir, shared=bool(args.coordinator))
     logged = bool(args.coordinator) or args.log_format != "text"
     live = sys.stderr.isatty() and not args.plain and not logged

@@ -11,7 +11,7 @@
 Two rules:
 
 1. A detector is pure. All it knows comes in through `look`: no clock, no files, no processes, no chance. So it can be
-   tested without waiting (`conformance`), and a story that was recorded can be told to it again.
+   tested without waiting (`understudy_testkit.conformance`), and a story that was recorded can be told to it again.
 2. Evidence is not membership. A detector says what it saw, in words that a person understands and with the numbers, and
    what it would do. What is done is decided elsewhere, and may be nothing.
 

@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from understudy.faults import trainee
 from understudy.training.job import Job
 from understudy.training.steps import Step
+from understudy_testkit.faults import trainee
 
 folder, gates = Path(sys.argv[1]), {int(step) for step in sys.argv[2].split(",")}
 del sys.argv[1:3]

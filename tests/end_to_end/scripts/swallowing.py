@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from understudy.faults import trainee
+from understudy_testkit.faults import trainee
 
 backward: Any = torch.Tensor.backward
 

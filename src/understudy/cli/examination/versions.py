@@ -62,7 +62,8 @@ def packages() -> Iterator[Finding]:
 def _torch() -> Finding:
     version = installed("torch")
     if version is None:
-        return Finding("torch is not installed", good=False, wrong=True, advice="pip install 'torch>=2.15'")
+        advice = "pip install 'understudy[training]'; only a host without ranks and spares needs no torch"
+        return Finding("torch is not installed", good=False, wrong=True, advice=advice)
     right = _numbers(version)[:2] >= _TORCH
     return Finding(
         f"torch {version}", good=right, wrong=not right, advice="groups can be formed again in place from 2.15 on"

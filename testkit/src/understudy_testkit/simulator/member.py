@@ -1,0 +1,499 @@
+"""One worker as the protocol sees it: where it stands, what it does when it hears something, what it says.
+
+Knows its rank, its generation, its state and the meetings (collectives, barriers) it takes part in. Does not know
+time, the network or faults: the world decides when a move happens, whether a message arrives, and who dies. Every
+`move` takes the member from one place to the next; every `hear` obeys one command or ignores it as stale.
+
+The simulation moves members in fine steps; the explorer joins moves between which nothing visible can happen.
+"""
+
+from copy import copy
+from dataclasses import dataclass, replace
+
+from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
+from understudy.protocol import events as ev
+from understudy.protocol.commands import (
+    AbandonGeneration,
+    AskCheckpoints,
+    AskStep,
+    AssignRank,
+    Command,
+    KeepAgreed,
+    ReleaseMembers,
+    ResumeAt,
+)
+from understudy.protocol.commit import Action, action_for
+from understudy.protocol.liveness import Condition
+from understudy.protocol.loop import Next, what_next
+from understudy.protocol.positions import Position
+from understudy.protocol.rungs import Rung
+from understudy_testkit.simulator.places import INTERRUPTIBLE, MEETING_PLACES, Meeting, Place, Surroundings
+from understudy_testkit.simulator.script import Script, State
+from understudy_testkit.simulator.watching import after_commit
+
+_MOST_IN_TAIL = 1000
+
+
+@dataclass(slots=True)
+class SimulatedMember:
+    id: MemberId
+    script: Script
+    place: Place = Place.STARTING
+    rank: Rank | None = None
+    assigned_in: Generation = Generation(0)
+    heard: Generation = Generation(0)  # the newest generation it knows of
+    acting: Generation = Generation(0)  # the generation whose groups it belongs to
+    state: State | None = None
+    attempt: int = -1  # the step whose gradients it works on
+    arrived: bool = False
+    established: bool = False
+    parked: bool = False
+    resumed: bool = False  # it has resumed in `acting`
+    receives: bool = False
+    donors: tuple[Rank, ...] = ()
+    from_copy: bool = False  # its donor keeps a copy of what it needs
+    target: int = -1  # the step at which it resumes
+    meeting: Meeting | None = None
+    boundary: tuple[Generation, int] | None = None  # the generation to leave for, and before which step
+    leaves: bool = False
+    saves: bool = False  # all processes begin anew: it only saves what it holds
+    corrupt: bool = False  # a bit of its state has flipped
+    spoilt: bool = False  # its state is no longer made of numbers
+    was_sound: bool = True  # when it resumed
+    held: int | None = None  # the copy that stays while it is on probation
+    watches_until: int = -1  # on probation: the last state at which it looks
+    copies: tuple[State, ...] = ()  # of its state, whenever it was compared with its twins
+    kept: int | None = None  # the one of them on which all agreed
+    tail: int = 0  # collectives that it has completed since its last step
+    in_tail: bool = False  # it was interrupted there
+    resumes_in_tail: bool = False
+    poisoned: bool = False  # it can take part in no new world, and does not know it
+    saving: State | None = None  # on its way to peer memory; its last step counts when it is there
+    hung: bool = False
+    halted: Condition | None = None  # how it hangs, or is held for a while: stopped, deaf or traced
+    halted_since: float = 0.0
+    halted_until: float = 0.0
+    busy_since: float = 0.0
+    busy_until: float = 0.0  # its main thread does something that takes long; it hears, but does not move
+    sleeps: bool = False  # ... and nothing of it can be seen from outside
+    forsaken: bool = False  # its host was given up; nobody listens to it any more
+    ticket: int = 0  # changes with every new place
+
+    @property
+    def alive(self) -> bool:
+        return self.place is not Place.ENDED
+
+    @property
+    def holds(self) -> StepNumber | None:
+        return None if self.state is None else StepNumber(len(self.state))
+
+    @property
+    def twin_key(self) -> str:
+        assert self.rank is not None
+        return self.script.twin_key(self.rank)
+
+    @property
+    def holdings(self) -> tuple[int, ...]:
+        assert self.rank is not None
+        return self.script.holdings(self.rank)
+
+    def copy(self) -> "SimulatedMember":
+        return copy(self)
+
+    def enter(self, place: Place, meeting: Meeting | None = None) -> None:
+        self.place, self.meeting = place, meeting
+        self.ticket += 1
+
+    # -- hearing ------------------------------------------------------------------------------------------------------
+
+    def hear(self, command: Command, world: Surroundings) -> None:
+        match command:
+            case AssignRank():
+                self._on_assign(command, world)
+            case AbandonGeneration(boundary=int()):
+                self._on_boundary(command, world)
+            case AbandonGeneration():
+                self._on_abandon(command, world)
+            case AskStep():
+                self._on_ask_step(command, world)
+            case AskCheckpoints():
+                self._on_ask_checkpoints(command, world)
+            case KeepAgreed():
+                self._on_agreed(command, world)
+            case ResumeAt():
+                self._on_resume_at(command, world)
+            case ReleaseMembers():
+                if self.place is Place.FINISHED and command.generation == self.heard:
+                    self.enter(Place.LEAVING)
+                else:
+                    world.on_stale(self, command)
+
+    def _on_assign(self, command: AssignRank, world: Surroundings) -> None:
+        if self.rank is None and not (command.founding and command.generation < self.heard):
+            self.rank, self.assigned_in = command.rank, command.generation
+            self.heard = max(self.heard, command.generation)
+            self.acting = command.generation
+            self.enter(Place.SETUP if command.founding else Place.REHEARSING)
+        elif self.rank is not None and not command.founding and self.place is not Place.REHEARSING:
+            self._say_prepared(world)
+
+    def _on_abandon(self, command: AbandonGeneration, world: Surroundings) -> None:
+        known = command.generation == self.heard and self.place not in (Place.UNWOUND, Place.IDLE)
+        if command.generation < self.heard or known:
+            world.on_stale(self, command)
+            return
+        self.heard, self.boundary = command.generation, None
+        if self.place is Place.IDLE:
+            self._report(world)  # it was never told its rank
+        elif self.place in INTERRUPTIBLE:
+            self._unwind(world)
+
+    def _on_boundary(self, command: AbandonGeneration, world: Surroundings) -> None:
+        """Not at once, unless that step has begun."""
+        assert command.boundary is not None
+        begun = self.attempt >= command.boundary or self.place in (Place.FINISHED, Place.UNWOUND, Place.GIVING)
+        if begun or command.generation <= self.heard:
+            self._on_abandon(command, world)
+        elif self.boundary is None or self.boundary[0] < command.generation:
+            self.boundary = command.generation, command.boundary
+
+    def _on_ask_step(self, command: AskStep, world: Surroundings) -> None:
+        if command.generation != self.acting or self.heard > self.acting or self.state is None:
+            world.on_stale(self, command)
+            return
+        step = StepNumber(max(self.attempt, len(self.state)))
+        world.send(self, ev.StepTold(at=world.now, member=self.id, generation=self.acting, step=step))
+
+    def _on_ask_checkpoints(self, command: AskCheckpoints, world: Surroundings) -> None:
+        """Files are looked at by the main thread, which waits for the verdict."""
+        if command.generation != self.heard or self.place is not Place.UNWOUND:
+            world.on_stale(self, command)
+            return
+        steps = tuple(map(StepNumber, world.checkpoints()))
+        world.send(self, ev.CheckpointsTold(at=world.now, member=self.id, generation=self.heard, steps=steps))
+
+    def _on_agreed(self, command: KeepAgreed, world: Surroundings) -> None:
+        """Not once a newer generation is known: what it has reported to that one must stay."""
+        if command.generation != self.acting or self.heard > self.acting:
+            world.on_stale(self, command)
+        elif any(len(copy_) == command.step for copy_ in self.copies):
+            self.kept = command.step
+            self.copies = tuple(copy_ for copy_ in self.copies if len(copy_) >= command.step)
+
+    def _on_resume_at(self, command: ResumeAt, world: Surroundings) -> None:
+        if command.generation != self.heard or self.rank is None:
+            world.on_stale(self, command)
+        elif self.place is Place.UNWOUND:
+            self._obey_verdict(command, world)
+        elif self.acting == command.generation and self.resumed:
+            self._say_resumed(world)
+
+    def _obey_verdict(self, command: ResumeAt, world: Surroundings) -> None:
+        assert self.rank is not None
+        donors = dict(command.donors)
+        action = action_for(self.position(), command.step)
+        if command.rewind or command.step != self.holds:
+            self.in_tail = False  # what it computed there is void, and its script runs on to the next step
+        if command.rewind:
+            action = Action.RECEIVE if self.rank in donors else Action.HOLD
+            self._go_back(command.step)
+        elif command.rung is Rung.CHECKPOINT:
+            action = Action.HOLD
+            self.state, self.spoilt, self.corrupt = tuple(range(command.step)), False, False
+        elif self._brings_back(command, action):
+            action = Action.HOLD
+            self.state = next(state for state in world.saved(self) if len(state) == command.step)
+            self.spoilt = self.corrupt = False
+        world.forget_after(self, command.step)
+        self.acting, self.target, self.resumed = command.generation, command.step, False
+        self.receives = action is Action.RECEIVE
+        self.donors, self.from_copy = donors.get(self.rank, ()), self.rank in command.from_copies
+        self.leaves = self.id in command.leavers
+        self.resumes_in_tail = command.tail is not None
+        if command.tail is not None:
+            self.tail = command.tail.done
+        self.saves = command.rung is Rung.RESTART
+        self.watches_until = command.step + command.probation if command.probation else -1
+        if not self.leaves and not self.saves:
+            world.on_acting(self)
+        if action is Action.APPLY:
+            self.enter(Place.APPLYING_VERDICT)
+        else:
+            self._take_part(world)
+
+    def _brings_back(self, command: ResumeAt, action: Action) -> bool:
+        lacks_it = action is Action.RECEIVE or command.distrust
+        return lacks_it and command.rung is Rung.PEER_MEMORY and self.rank not in dict(command.donors)
+
+    def _go_back(self, step: int) -> None:
+        self.copies = tuple(copy_ for copy_ in self.copies if len(copy_) <= step)
+        if self.kept == step:
+            self.state, self.corrupt, self.spoilt = self.copies[-1], False, False
+
+    def _take_part(self, world: Surroundings) -> None:
+        """In the world that is formed, or in nothing but handing over or saving."""
+        if self.leaves:
+            self.arrived = False
+            self.enter(Place.GIVING)
+        elif self.saves:
+            self._save_for_restart(world)
+        else:
+            self._regroup(world)
+
+    # -- moving -------------------------------------------------------------------------------------------------------
+
+    def can_move(self, world: Surroundings) -> bool:
+        if self.place in MEETING_PLACES:
+            assert self.meeting is not None
+            return world.is_complete(self.meeting)
+        if self.place in (Place.AWAITING, Place.RECEIVING):
+            return world.donor(self) is not None
+        if self.place is Place.IDLE:
+            return not self.parked
+        return self.place not in (Place.UNWOUND, Place.GIVING, Place.ENDED)
+
+    def move(self, world: Surroundings) -> None:
+        """Come to the end of the present place. The world calls it only where `can_move`."""
+        match self.place:
+            case Place.STARTING:
+                self.enter(Place.IDLE)
+                world.send(self, ev.MemberConnected(at=world.now, member=self.id))
+            case Place.IDLE:
+                self.parked = True
+                world.send(self, ev.MemberParked(at=world.now, member=self.id))
+            case Place.REHEARSING:
+                self.established = True
+                self.enter(Place.UNWOUND)
+                self._say_prepared(world)
+            case Place.FINISHED:
+                self._ask_for_release(world)
+            case Place.LEAVING:
+                self.enter(Place.ENDED)
+                world.on_exit(self)
+            case Place.REGROUPING | Place.AWAITING | Place.RECEIVING | Place.APPLYING_VERDICT:
+                self._move_in_recovery(world)
+            case _:
+                self._move_in_step(world)
+
+    def _move_in_step(self, world: Surroundings) -> None:
+        assert self.rank is not None
+        match self.place:
+            case Place.SETUP:
+                self.state, self.in_tail = (), False
+                world.on_acting(self)
+                self._begin_step(world)
+            case Place.COMPUTING:
+                if not self._unwind_if_abandoned(world):
+                    self._meet(world, Place.COLLECTIVE)
+            case Place.COLLECTIVE if self.script.fenced:
+                self._finish_saving(world)
+                self._meet(world, Place.FENCE)
+                self.arrived = True
+            case Place.COLLECTIVE | Place.FENCE:
+                self.enter(Place.APPLYING)
+            case Place.APPLYING:
+                self._apply(world)
+                if not self.established:
+                    self._establish(world)
+                else:
+                    after_commit(self, world)
+                    self._go_on(world)
+            case Place.ESTABLISHING:
+                self.established = True  # not earlier: a rank that is not here yet has left nothing to a replacement
+                after_commit(self, world)
+                event = ev.MemberEstablished(
+                    at=world.now,
+                    member=self.id,
+                    generation=self.acting,
+                    twin_key=self.twin_key,
+                    holdings=self.holdings,
+                    replica=self.script.replica(self.rank),
+                )
+                world.send(self, event)
+                self._go_on(world)
+            case Place.EVALUATING:
+                self.tail += 1
+                self._go_on_in_tail(world)
+            case Place.BETWEEN:
+                self._begin_step(world)
+
+    def _move_in_recovery(self, world: Surroundings) -> None:
+        match self.place:
+            case Place.APPLYING_VERDICT:
+                self._apply(world)
+                after_commit(self, world)
+                if not self._unwind_if_abandoned(world):
+                    self._take_part(world)
+            case Place.REGROUPING if self.receives:
+                self.enter(Place.AWAITING)
+            case Place.AWAITING:
+                self.state = None  # from here on it is torn until the transfer is whole
+                self.enter(Place.RECEIVING)
+            case Place.REGROUPING:
+                self._resume(world)
+            case Place.RECEIVING:
+                donor = world.donor(self)
+                assert donor is not None
+                self.state, self.corrupt, self.spoilt = donor.state, donor.corrupt, donor.spoilt
+                if self.from_copy:
+                    self.state, self.corrupt, self.spoilt = world.copy_of(self, donor), False, False
+                self._resume(world)
+
+    # -- parts of moves -----------------------------------------------------------------------------------------------
+
+    def _begin_step(self, world: Surroundings) -> None:
+        assert self.state is not None
+        match what_next(len(self.state), self.script.steps, abandoned=self._at_boundary()):
+            case Next.RECOVER:
+                self._unwind(world)
+            case Next.FINISH:
+                self.enter(Place.FINISHED)
+                self._ask_for_release(world)
+            case Next.STEP:
+                self.attempt = len(self.state)
+                self.enter(Place.COMPUTING)
+
+    def _at_boundary(self) -> bool:
+        """Has it come to where it was to leave its generation? The end of the script is as good."""
+        assert self.state is not None
+        if self.boundary is None or len(self.state) < min(self.boundary[1], self.script.steps):
+            return False
+        self.heard, self.boundary = max(self.heard, self.boundary[0]), None
+        return True
+
+    def _meet(self, world: Surroundings, place: Place) -> None:
+        step = self.attempt if place is not Place.REGROUPING else self.target
+        if place is Place.EVALUATING:
+            step = len(self.state or ()) * _MOST_IN_TAIL + self.tail
+        meeting = (self.acting, place.value, step)
+        self.enter(place, meeting)
+        world.arrive(self, meeting)
+
+    def _apply(self, world: Surroundings) -> None:
+        assert self.state is not None
+        self.state = (*self.state, self.attempt)
+        self.arrived = False
+        world.on_applied(self)
+
+    def _finish_saving(self, world: Surroundings) -> None:
+        """If the copy did not get to another host, the step counts when it has been sent again."""
+        if self.saving is not None and world.save(self, self.saving):
+            world.on_committed(self)
+        self.saving = None
+
+    def _establish(self, world: Surroundings) -> None:
+        if self._unwind_if_abandoned(world):
+            return
+        if self.script.save_every and self.state is not None:
+            world.save(self, self.state)  # whoever has seen that all are there knows that all have saved
+        self._meet(world, Place.ESTABLISHING)
+
+    def _go_on(self, world: Surroundings) -> None:
+        """After a commit."""
+        self.tail = 0
+        self._go_on_in_tail(world)
+
+    def _go_on_in_tail(self, world: Surroundings) -> None:
+        assert self.state is not None
+        if self._unwind_if_abandoned(world):
+            return
+        if self.script.has_tail(self.state) and self.tail < self.script.tail_length:
+            self._meet(world, Place.EVALUATING)
+        else:
+            self.enter(Place.BETWEEN)
+
+    def _save_for_restart(self, world: Surroundings) -> None:
+        self.arrived = False
+        if self.holds == self.target and self.state is not None:
+            world.save(self, self.state)
+        self.resumed = True
+        world.send(self, ev.MemberResumed(at=world.now, member=self.id, generation=self.acting))
+        self.enter(Place.UNWOUND)
+
+    def _regroup(self, world: Surroundings) -> None:
+        self.arrived = False  # an attempt that is not applied by now is dropped
+        if self.poisoned:
+            why = "RegroupError: too many open files"
+            world.send(self, ev.RecoveryFailed(at=world.now, member=self.id, generation=self.acting, why=why))
+            self.enter(Place.UNWOUND)
+            return
+        self._meet(world, Place.REGROUPING)
+
+    def _resume(self, world: Surroundings) -> None:
+        assert self.rank is not None
+        if not self.script.save_every:
+            world.forget_after(self, -1)  # copies for a restart
+        elif world.has_other_hosts:
+            self.saving = self.state
+        self.resumed = self.established = True  # in a world that goes on, all have left what a replacement needs
+        world.on_resumed(self)
+        self.was_sound = not self.spoilt or self.script.only_loss
+        self.held = max((len(copy) for copy in world.saved(self) if len(copy) < self.target), default=None)
+        self._say_resumed(world)
+        if self.resumes_in_tail or self.in_tail:  # whoever was interrupted there cannot leave its script's own code
+            self.in_tail = False
+            self._go_on_in_tail(world)
+        else:
+            self.enter(Place.BETWEEN)
+
+    def _say_resumed(self, world: Surroundings) -> None:
+        event = ev.MemberResumed(at=world.now, member=self.id, generation=self.acting, finite=self.was_sound)
+        world.send(self, event)
+
+    def _unwind_if_abandoned(self, world: Surroundings) -> bool:
+        if self.heard <= self.acting:
+            return False
+        self._unwind(world)
+        return True
+
+    def _unwind(self, world: Surroundings) -> None:
+        self.in_tail = self.place is Place.EVALUATING
+        self.enter(Place.UNWOUND)
+        self._report(world)
+
+    # -- saying -------------------------------------------------------------------------------------------------------
+
+    def position(self) -> Position:
+        kept = None if self.kept is None else StepNumber(self.kept)
+        return Position(
+            holds=self.holds,
+            arrived=self.arrived,
+            established=self.established,
+            kept=kept,
+            tail=self.tail,
+            in_tail=self.in_tail,
+        )
+
+    def _saved(self, world: Surroundings) -> tuple[StepNumber, ...]:
+        self._finish_saving(world)
+        return () if self.rank is None else tuple(StepNumber(len(state)) for state in world.saved(self))
+
+    def _report(self, world: Surroundings) -> None:
+        saved = self._saved(world)
+        event = ev.PositionReported(
+            at=world.now,
+            member=self.id,
+            generation=self.heard,
+            position=replace(self.position(), saved=saved, keeps=world.keeps(self)),
+            twin_key=None if self.rank is None else self.twin_key,
+            holdings=() if self.rank is None else self.holdings,
+        )
+        world.send(self, event)
+
+    def _say_prepared(self, world: Surroundings) -> None:
+        event = ev.MemberPrepared(
+            at=world.now,
+            member=self.id,
+            generation=self.assigned_in,
+            twin_key=self.twin_key,
+            holdings=self.holdings,
+            saved=self._saved(world),
+            keeps=world.keeps(self),
+        )
+        world.send(self, event)
+
+    def _ask_for_release(self, world: Surroundings) -> None:
+        if self.saving is not None and not world.reaches_keeper(self):
+            return
+        self._finish_saving(world)
+        world.send(self, ev.MemberFinished(at=world.now, member=self.id, generation=self.acting))
