@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.foundation.copying import copied
-from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
+from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import DecisionKind, RecordDecision, StartMember
 from understudy.protocol.crash_loop import CrashLoop
@@ -150,3 +150,15 @@ def test_why_ranks_cannot_be_manned() -> None:
 def test_a_failure_that_repeats_anywhere_is_not_tried_again() -> None:
     cause = Cause(kind=CauseKind.SCRIPT_ERROR, detail="UsageError: x", step=StepNumber(0), repeats=True)
     assert "any other process would fail there too: UsageError: x" in (CrashLoop().why_give_up(Rank(0), cause, 3) or "")
+
+
+def test_a_spare_on_its_way_to_a_drained_host_is_nothing_to_wait_for() -> None:
+    """Then whoever is ended makes room for a new process, and a rank that hangs is not waited for without an end."""
+    pool = pool_of(spares=0)
+    for number in range(2):
+        pool.roster.seat(pool.roster.new_spare(), Rank(number), Standing.ACTIVE, Generation(1), 0.0)
+    other = pool.hosts.join(HostId("other"), 0, 1)
+    pool.roster.new_spare(other.id)
+    assert not pool.is_empty_for_good(1.0)
+    other.draining = True
+    assert pool.roster.starting and pool.is_empty_for_good(1.0)

@@ -119,8 +119,8 @@ class SparePool:
         return sum(self.hosts.usable(self.roster.members[id_].host, at) for id_ in self.roster.parked)
 
     def is_empty_for_good(self, at: float) -> bool:
-        """No spare is there, none is on its way, and none is wanted."""
-        return not self._usable_spares(at) and not self.roster.starting and not self.is_low(at)
+        """No spare is there or on its way where a rank may go, and none is wanted."""
+        return not self._usable_spares(at) and not self.is_low(at)
 
     def _willing(self, at: float, freed: Sequence[HostId] = ()) -> list[Host]:
         return [host for host in self.hosts.present() if self._cannot_seat_on(host, at, freed) is None]

@@ -97,7 +97,7 @@ def found_by_explorer(fenced: bool) -> Violation | None:
 
 _is_gone, _on_lost, _resume, _init = liveness.is_gone, MemberLoss.on_lost, SimulatedMember._resume, Simulation.__init__
 _is_stuck, _room, _ranks_with_state = liveness._is_stuck, SparePool._room, Watchdog._ranks_with_state
-_needed_now = Watchdog._needed_now
+_needed_now, _is_empty_for_good = Watchdog._needed_now, SparePool.is_empty_for_good
 
 
 def _silence_is_enough(policy: Any, sighting: Any) -> bool:
@@ -122,6 +122,10 @@ def _without_limit(_pool: SparePool, _host: Any, _freed: Any = ()) -> int:
 
 def _as_it_is_now(pool: SparePool, host: Any, _freed: Any = ()) -> int:
     return _room(pool, host)
+
+
+def _none_is_on_its_way_anywhere(pool: SparePool, at: float) -> bool:
+    return _is_empty_for_good(pool, at) and not pool.roster.starting
 
 
 def _still_counted_as_dying(part: MemberLoss, at: float, member: Any, cause: Any) -> list[Command]:
@@ -277,6 +281,15 @@ PLANTED = (
         play_on_cluster,
         1,
         first=4362,
+    ),
+    Planted(
+        "a spare on its way to a drained host is waited for",
+        SparePool,
+        "is_empty_for_good",
+        _none_is_on_its_way_anywhere,
+        play_with_undrains,
+        1,
+        first=8714,
     ),
     Planted(
         "spares that an operator adds take ranks beyond the places of their host",
