@@ -9,7 +9,7 @@ from understudy.foundation.ids import MemberId
 from understudy.ledger.records import DecisionRecord
 from understudy.protocol.commands import Outcome, RecordGeneration, StopJob
 from understudy.protocol.events import MemberConnected, MemberFinished
-from understudy.protocol.takeover import Facts
+from understudy.protocol.state import State
 from understudy.wire import messages as msg
 
 
@@ -79,7 +79,7 @@ def test_a_generation_is_stored_before_anybody_hears_of_it() -> None:
     order: list[str] = []
 
     class Store(MemoryGenerations):
-        def record(self, generation: RecordGeneration, facts: Callable[[], Facts]) -> None:
+        def record(self, generation: RecordGeneration, facts: Callable[[], State]) -> None:
             order.append(f"stored {generation.generation}")
             super().record(generation, facts)
 

@@ -132,7 +132,7 @@ def test_ranks_that_are_absent_hold_nobody_up() -> None:
         advance(cluster, cluster.a, 50)
         advance(cluster, cluster.b, 20)
         assert cluster.leader.coordinator is not None
-        cluster.leader.coordinator.machine.recovery.absent = frozenset({Rank(1)})
+        cluster.leader.coordinator.machine.round.state.absent = frozenset({Rank(1)})
         assert committed(cluster).step == 50
 
     play(scene)

@@ -30,10 +30,10 @@ async def _others_do_not_notice(seed: int, messages: int) -> None:
         insider = Insider(seed * 1_000_000 + number, own=own, others=("m-0", "m-1", "a", "b"), world=2)
         await _say(cluster, insider.message())
         assert (machine.stage, machine.generation) == (Stage.TRAINING, 1), f"message {number} of seed {seed}"
-        assert machine.roster.holders == {Rank(0): "m-0", Rank(1): "m-1"} and not machine.left
+        assert machine.roster.holders == {Rank(0): "m-0", Rank(1): "m-1"} and not machine.ending.left
         assert all(not host.line.closed for host in (cluster.a, cluster.b) if host.line is not None)
     assert leader.coordinator._bequests == left and not leader.over.is_set()
-    assert machine.recovery.pace == 0.0 and len(leader.lines._host_of) < 3 * len(machine.roster.members) + 100
+    assert machine.round.state.pace == 0.0 and len(leader.lines._host_of) < 3 * len(machine.roster.members) + 100
 
 
 async def _say(cluster: Cluster, data: bytes) -> None:

@@ -109,7 +109,7 @@ def test_a_generation_that_does_not_exist_is_dropped() -> None:
         finished = ev.MemberFinished(at=0.0, member=MemberId("m-0"), generation=Generation(10**15))
         await cluster.say(cluster.a, finished)
         assert leader.lines.dropped["later generation"] == 1
-        assert leader.coordinator is not None and not leader.coordinator.machine.left
+        assert leader.coordinator is not None and not leader.coordinator.machine.ending.left
 
     play(scene)
 

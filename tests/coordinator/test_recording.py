@@ -10,7 +10,7 @@ from understudy.foundation.ids import Generation, MemberId
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.protocol.commands import RecordGeneration, StopJob
 from understudy.protocol.events import MemberConnected
-from understudy.protocol.takeover import Facts
+from understudy.protocol.state import State
 from understudy.wire import messages as msg
 
 
@@ -18,11 +18,11 @@ class SlowGenerations:
     """Writes when the test says so."""
 
     def __init__(self) -> None:
-        self.facts: list[Facts] = []
+        self.facts: list[State] = []
         self.open: list[asyncio.Future[None]] = []
 
-    def record(self, generation: RecordGeneration, facts: Callable[[], Facts]) -> "asyncio.Future[None]":
-        assert facts().generation >= generation.generation
+    def record(self, generation: RecordGeneration, facts: Callable[[], State]) -> "asyncio.Future[None]":
+        assert facts().round.generation >= generation.generation
         self.facts.append(facts())
         self.open.append(asyncio.get_running_loop().create_future())
         return self.open[-1]
@@ -73,8 +73,8 @@ def test_what_is_recorded_is_what_is_known_by_then() -> None:
         play.lose("m-1", at=10.0)
         play.lose("m-2", at=10.1)
         await store.write()
-        assert [facts.generation for facts in store.facts] == [2, 3]
-        assert {member.id for member in store.facts[-1].members} == {"m-0", "m-3"}
+        assert [facts.round.generation for facts in store.facts] == [2, 3]
+        assert {member.id for member in store.facts[-1].roster.members.values()} == {"m-0", "m-3"}
 
     asyncio.run(scene())
 
@@ -115,7 +115,7 @@ def test_the_end_of_the_job_is_recorded_before_anybody_hears_of_it() -> None:
         assert play.port.done == []
         await store.write()
         assert [entry[0] for entry in play.port.done] == ["stop"]
-        assert store.facts[-1].stopped is not None and store.facts[-1].stopped.reason == "enough"
+        assert store.facts[-1].ending.stopped is not None and store.facts[-1].ending.stopped.reason == "enough"
 
     asyncio.run(scene())
 
@@ -167,7 +167,7 @@ def test_a_replacement_gets_what_the_rank_left_and_only_of_its_own_world() -> No
         await store.write()
         (assign,) = [entry[2] for entry in play.port.done if isinstance(entry[-1], msg.Assign)]
         assert isinstance(assign, msg.Assign) and assign.bequest == b"left by rank 1"
-        play.coordinator.machine.recovery.founded_in = Generation(2)  # as if the world had started over
+        play.coordinator.machine.round.state.founded_in = Generation(2)  # as if the world had started over
         play.port.take()
         play.lose("m-2", at=11.0)
         await store.write()

@@ -5,7 +5,6 @@ from tests.protocol.test_job_stories import lost, prepared, resumed, training
 
 from understudy.foundation.ids import Generation, Rank, StepNumber
 from understudy.protocol import events as ev
-from understudy.protocol.agreement import Agreement, compare
 from understudy.protocol.commands import (
     Command,
     DecisionKind,
@@ -17,6 +16,8 @@ from understudy.protocol.commands import (
 )
 from understudy.protocol.job import JobMachine
 from understudy.protocol.positions import Position
+from understudy.protocol.recovery_kind import ORDINARY
+from understudy.protocol.replica_check import ReplicaCheckState, compare
 from understudy.protocol.stages import Stage
 
 ALL = {Rank(rank): "all" for rank in range(4)}
@@ -56,7 +57,7 @@ def test_the_odd_one_is_found_by_majority_and_of_two_nobody_is_blamed() -> None:
 
 
 def test_nothing_is_said_before_all_have_told_and_all_twins_are_known() -> None:
-    agreement = Agreement()
+    agreement = ReplicaCheckState()
     for rank in range(3):
         assert agreement.take(Rank(rank), StepNumber(4), "a", 4, ALL) is None
     assert agreement.take(Rank(3), StepNumber(4), "a", 4, {Rank(0): "all"}) is None
@@ -79,7 +80,7 @@ def test_the_odd_twin_is_ended_and_everybody_goes_back() -> None:
     assert (plan.step, plan.rewind, plan.donors) == (4, True, ((Rank(1), (Rank(0), Rank(2))),))
     for number in (0, 2, 3):
         machine.handle(resumed(number, 2))
-    assert machine.stage is Stage.TRAINING and not machine.recovery.rewind
+    assert machine.stage is Stage.TRAINING and machine.round.state.kind == ORDINARY
 
 
 def test_two_that_differ_compute_again_and_if_that_does_not_help_the_job_stops() -> None:

@@ -187,7 +187,7 @@ def test_a_rank_that_fails_again_and_again_stays_away_and_ends_nothing() -> None
     assert "rank 1 stays absent" in told(DecisionKind.NO_MOVE, said).reason and not of(StopJob, said)
     warm(machine, number + 1)
     said = machine.handle(lost(2, at=60.0))
-    assert machine.recovery.absent == {1}, "rank 2 is replaced, and rank 1 not tried again"
+    assert machine.round.state.absent == {1}, "rank 2 is replaced, and rank 1 not tried again"
 
 
 def test_what_cannot_be_degraded_stops_with_all_reasons() -> None:

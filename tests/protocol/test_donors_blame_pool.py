@@ -5,14 +5,15 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from understudy.foundation.copying import copied
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
-from understudy.protocol.blame import Blame
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import DecisionKind, RecordDecision, StartMember
+from understudy.protocol.crash_loop import CrashLoop
 from understudy.protocol.donors import NoDonor, choose_donors, without_twin
 from understudy.protocol.hosts import THIS_HOST, Hosts
 from understudy.protocol.policy import Policy
-from understudy.protocol.pool import SparePool
+from understudy.protocol.pool import PoolState, SparePool
 from understudy.protocol.roster import Member, Roster, Standing
 
 
@@ -73,28 +74,28 @@ def failure(step: int, text: str = "ValueError") -> Cause:
 
 
 def test_the_same_failure_twice_in_the_same_step_is_the_scripts_fault() -> None:
-    blame = Blame(5)
-    assert blame.verdict_on(Rank(1), failure(3)) is None
-    assert "failed twice in a row in step 3" in (blame.verdict_on(Rank(1), failure(3)) or "")
+    blame, limit = CrashLoop(), 5
+    assert blame.why_give_up(Rank(1), failure(3), limit) is None
+    assert "failed twice in a row in step 3" in (blame.why_give_up(Rank(1), failure(3), limit) or "")
 
 
 def test_another_step_rank_or_failure_is_news() -> None:
-    blame = Blame(5)
-    assert blame.verdict_on(Rank(1), failure(3)) is None
-    assert blame.verdict_on(Rank(1), failure(4)) is None
-    assert blame.verdict_on(Rank(2), failure(4)) is None
-    assert blame.verdict_on(Rank(1), failure(4, "KeyError")) is None
+    blame, limit = CrashLoop(), 5
+    assert blame.why_give_up(Rank(1), failure(3), limit) is None
+    assert blame.why_give_up(Rank(1), failure(4), limit) is None
+    assert blame.why_give_up(Rank(2), failure(4), limit) is None
+    assert blame.why_give_up(Rank(1), failure(4, "KeyError"), limit) is None
 
 
 def test_signals_from_outside_prove_nothing_until_the_limit() -> None:
-    blame = Blame(2)
+    blame, limit = CrashLoop(), 2
     killed = Cause(kind=CauseKind.SIGNAL, detail="signal 9", exit_code=-9, step=StepNumber(3))
     assert not killed.own_fault
-    assert blame.verdict_on(Rank(0), killed) is None
-    copy = blame.copy()
-    assert blame.verdict_on(Rank(0), killed) is None
-    assert "lost 3 times in step 3" in (blame.verdict_on(Rank(0), killed) or "")
-    assert copy.verdict_on(Rank(0), killed) is None
+    assert blame.why_give_up(Rank(0), killed, limit) is None
+    copy = copied(blame)
+    assert blame.why_give_up(Rank(0), killed, limit) is None
+    assert "lost 3 times in step 3" in (blame.why_give_up(Rank(0), killed, limit) or "")
+    assert copy.why_give_up(Rank(0), killed, limit) is None
 
 
 def test_whose_fault_an_end_is() -> None:
@@ -107,7 +108,7 @@ def pool_of(**limits: int) -> SparePool:
     policy = replace(Policy(world_size=2), **limits)  # type: ignore[arg-type]
     hosts = Hosts()
     hosts.join(THIS_HOST, policy.world_size, policy.spares)
-    return SparePool(policy, Roster(), hosts)
+    return SparePool(policy, Roster(), hosts, PoolState())
 
 
 def test_the_pool_is_filled_to_its_size_and_says_why() -> None:
@@ -148,7 +149,7 @@ def test_why_ranks_cannot_be_manned() -> None:
 
 def test_a_failure_that_repeats_anywhere_is_not_tried_again() -> None:
     cause = Cause(kind=CauseKind.SCRIPT_ERROR, detail="UsageError: x", step=StepNumber(0), repeats=True)
-    assert "any other process would fail there too: UsageError: x" in (Blame(3).verdict_on(Rank(0), cause) or "")
+    assert "any other process would fail there too: UsageError: x" in (CrashLoop().why_give_up(Rank(0), cause, 3) or "")
 
 
 def test_a_spare_on_its_way_to_a_drained_host_is_nothing_to_wait_for() -> None:

@@ -151,12 +151,12 @@ def test_a_dead_process_is_replaced_on_its_own_host_if_that_has_a_spare() -> Non
 
 def test_the_store_moves_with_the_next_generation_when_its_host_is_lost() -> None:
     machine = cluster()
-    assert machine.recovery.store == SPARE
+    assert machine.round.state.store == SPARE
     silence(machine, SPARE)
     assert machine.generation == 1, "nobody needs the store before the world is formed again"
     machine.handle(ev.HostJoined(at=12.0, host=HostId("another"), ranks=0, spares=1))
     machine.handle(ev.MemberLost(at=13.0, member=m(1), cause=KILLED))
-    assert machine.generation == 2 and machine.recovery.store == A
+    assert machine.generation == 2 and machine.round.state.store == A
 
 
 def test_without_a_host_that_could_take_the_ranks_the_job_stops_and_says_so() -> None:

@@ -23,7 +23,7 @@ from understudy.protocol.commands import (
 )
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
-from understudy.protocol.losses import exit_code_for
+from understudy.protocol.member_loss import exit_code_for
 from understudy.protocol.policy import Policy
 from understudy.protocol.positions import Position
 from understudy.protocol.requests import AbortGeneration
@@ -108,7 +108,7 @@ def test_a_swap_from_loss_to_resumed() -> None:
     commands = machine.handle(lost(1))
     assert kinds(commands) == [RecordDecision, RecordGeneration, AbandonGeneration, AssignRank]
     assert commands[1] == RecordGeneration(
-        generation=Generation(2), founded_in=Generation(1), holders=machine.recovery.record().holders
+        generation=Generation(2), founded_in=Generation(1), holders=machine.round.record().holders
     )
     assert machine.handle(reported(0, 2, holding(5))) == ()
     verdict, plan = machine.handle(prepared(2, 2))
@@ -138,7 +138,7 @@ def test_a_second_loss_opens_the_next_generation_and_old_reports_count_for_nothi
     machine.handle(lost(2))
     assert machine.generation == 3
     assert machine.handle(reported(0, 2, holding(5))) == ()
-    assert m(0) in machine.recovery.awaited
+    assert m(0) in machine.round.state.awaited
 
 
 def test_a_joiner_that_connects_late_is_told_the_generation_that_is_open_now() -> None:
@@ -168,7 +168,7 @@ def test_a_loss_before_the_first_commit_starts_over() -> None:
     commands = machine.handle(reported(0, 2, Position(holds=None, established=False)))
     assert KillMember(member=m(0), reason="the world starts over") in commands
     assert machine.stage is Stage.FOUNDING
-    assert machine.recovery.founded_in == machine.generation == 3
+    assert machine.round.state.founded_in == machine.generation == 3
 
 
 def test_starting_over_has_a_limit() -> None:

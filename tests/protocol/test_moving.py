@@ -130,7 +130,7 @@ def test_a_boundary_that_is_not_reached_in_time_is_given_up() -> None:
     machine = training(stall_floor=1.0, stall_factor=2.0)
     machine.handle(move(1))
     at_boundary(machine)
-    deadline = machine.recovery.deadline
+    deadline = machine.round.state.deadline
     assert deadline is not None
     (abandon,) = of(AbandonGeneration, machine.handle(ev.Tick(at=deadline)))
     assert (abandon.generation, abandon.boundary) == (3, None)
@@ -142,7 +142,7 @@ def test_an_understudy_that_dies_ends_the_plan_and_nothing_else() -> None:
     machine.handle(move(1))
     (decision,) = of(RecordDecision, machine.handle(lost(2)))
     assert decision.kind is DecisionKind.NO_MOVE and WHY in decision.reason
-    assert machine.stage is Stage.TRAINING and machine.migration.reasons == {}
+    assert machine.stage is Stage.TRAINING and machine.migration.state.reasons == {}
 
 
 def test_a_move_waits_for_a_warm_spare_and_for_a_recovery() -> None:
@@ -158,7 +158,7 @@ def test_a_move_waits_for_a_warm_spare_and_for_a_recovery() -> None:
     machine.handle(prepared(2, 1))  # what it says in the middle of that recovery counts later
     asked = machine.handle(resumed(3, 2))
     assert of(AskStep, asked) == [AskStep(generation=Generation(2), members=(m(0), m(3)))]
-    assert set(machine.migration.reasons) == {0, 1} - {1}  # rank 1 has a new holder already
+    assert set(machine.migration.state.reasons) == {0, 1} - {1}  # rank 1 has a new holder already
 
 
 def test_a_whole_host_is_drained_at_once() -> None:
@@ -189,7 +189,7 @@ def test_whoever_takes_over_begins_the_move_anew() -> None:
     machine = cluster()
     machine.handle(DrainHost(at=5.0, host=A, reason=WHY))
     successor, commands = take_over(machine.policy, facts_of(machine, 6.0), 6.0)
-    assert commands == () and set(successor.migration.reasons) == {0, 1}
+    assert commands == () and set(successor.migration.state.reasons) == {0, 1}
     assert successor.hosts.by_id[A].draining and m(4) not in successor.roster.members
     hear_all(successor)
     assert m(4) not in successor.roster.members  # it was dismissed as a stranger
@@ -233,7 +233,7 @@ def test_what_cannot_be_is_refused_with_a_reason(request_: Request, why: str) ->
 
 def test_nothing_is_ended_that_nobody_could_make_good() -> None:
     machine = training()
-    machine.recovery.twin_keys = {Rank(0): "a", Rank(1): "b"}
+    machine.round.state.twin_keys = {Rank(0): "a", Rank(1): "b"}
     assert "no twin" in (machine.refusal(ReplaceRank(at=5.0, rank=Rank(1), reason=WHY)) or "")
     assert machine.refusal(move(1)) is None  # its holder gives its state itself
 
@@ -241,7 +241,7 @@ def test_nothing_is_ended_that_nobody_could_make_good() -> None:
 def test_too_few_healthy_ranks_are_left_alone() -> None:
     machine = cluster(min_healthy=4)
     assert "--min-healthy" in (machine.refusal(ReplaceRank(at=5.0, rank=Rank(1), reason=WHY)) or "")
-    machine.policy = replace(machine.policy, min_healthy=3)
+    machine = JobMachine(replace(machine.policy, min_healthy=3), machine.state)
     assert machine.refusal(ReplaceRank(at=5.0, rank=Rank(1), reason=WHY)) is None
     machine.handle(ev.HostSilent(at=5.0, host=B, why="cut"))
     assert "--min-healthy" in (machine.refusal(ReplaceRank(at=5.1, rank=Rank(1), reason=WHY)) or "")
@@ -249,9 +249,9 @@ def test_too_few_healthy_ranks_are_left_alone() -> None:
 
 def test_nothing_is_asked_of_a_job_at_its_end_or_at_its_beginning() -> None:
     machine = training(spares=1)
-    machine.released = True
+    machine.ending.released = True
     assert machine.refusal(move(1)) == "the job is at its end"
-    machine.released, machine.recovery.established = False, False
+    machine.ending.released, machine.round.state.established = False, False
     assert "first step" in (machine.refusal(move(1)) or "")
 
 

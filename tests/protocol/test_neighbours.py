@@ -65,7 +65,7 @@ def plan_of(*positions: Position, twins: str | None = None) -> Plan | Checkpoint
         holdings={key: frozenset({ord(key)}) for key in keys},
         donors_per_receiver=8,
     )
-    return make_plan(situation, rewind=False, at_boundary=False)
+    return make_plan(situation)
 
 
 def test_a_keeper_gives_to_a_joiner_on_another_host() -> None:

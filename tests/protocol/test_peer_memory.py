@@ -26,7 +26,7 @@ def plan_of(*positions: Position, twins: tuple[str, ...] | None = None) -> Plan 
         holdings={key: frozenset({hash(key)}) for key in keys},
         donors_per_receiver=8,
     )
-    return make_plan(situation, rewind=False, at_boundary=False)
+    return make_plan(situation)
 
 
 def test_a_joiner_with_a_copy_of_the_present_state_makes_nobody_go_back() -> None:
@@ -81,8 +81,8 @@ def test_the_reason_says_what_is_missing() -> None:
 def test_the_machine_plans_with_what_a_joiner_found() -> None:
     machine = training(world_size=4)
     for rank in range(4):
-        machine.recovery.twin_keys[Rank(rank)] = f"shard {rank}"
-    machine.recovery.holdings = {f"shard {rank}": frozenset({rank}) for rank in range(4)}
+        machine.round.state.twin_keys[Rank(rank)] = f"shard {rank}"
+    machine.round.state.holdings = {f"shard {rank}": frozenset({rank}) for rank in range(4)}
     machine.handle(lost(2))
     commands: tuple[Command, ...] = ()
     for rank in (0, 1, 3):

@@ -13,7 +13,8 @@ from understudy.protocol.probation import Probation, Source, StepDown
 from understudy.protocol.requests import AbortGeneration
 from understudy.protocol.rungs import Rung, RungLimits
 from understudy.protocol.stages import Stage
-from understudy.protocol.takeover import Facts, facts_of, take_over
+from understudy.protocol.state import State
+from understudy.protocol.takeover import facts_of, take_over
 
 
 def probation(rung: Rung, step: int, *stepped: Rung, agreed: bool = False) -> Probation:
@@ -82,7 +83,7 @@ def test_from_peer_memory_to_an_older_copy_to_a_checkpoint_to_the_end() -> None:
     plan = plan_in(recover(machine, 2, saved=(7, 8), durable=(4,)))
     assert (plan.rung, plan.step, plan.probation, plan.distrust) == (Rung.PEER_MEMORY, 8, 3, False)
     commands = bad(machine, 2, 9)
-    assert machine.stage is Stage.STOPPING and machine.recovery.probation is None
+    assert machine.stage is Stage.STOPPING and machine.round.state.probation is None
     (noted,) = [c for c in commands if isinstance(c, RecordDecision) and c.kind is DecisionKind.STEP_DOWN]
     assert "bad state on probation (steps 8 to 10, after peer memory)" in noted.reason
     plan = plan_in(report(machine, (7, 8), (4,), holds=9))
@@ -134,7 +135,7 @@ def test_an_alarm_without_a_loss_begins_no_probation() -> None:
     plan = plan_in(report(machine, (), ()))
     assert plan.probation == 0
     resume(machine, plan)
-    assert machine.recovery.probation is None
+    assert machine.round.state.probation is None
 
 
 def test_twins_that_differ_on_probation_without_copies() -> None:
@@ -147,7 +148,7 @@ def test_twins_that_differ_on_probation_without_copies() -> None:
             at=15.0, member=member, generation=machine.generation, step=StepNumber(9), digest=digest, copied=False
         )
         commands += machine.handle(event)
-    assert machine.recovery.step_down is not None and machine.recovery.step_down.must
+    assert machine.round.state.kind.below is not None and machine.round.state.kind.below.must
     stop = stop_in(report(machine, (), (), holds=9))
     assert "nobody can tell who is right" in stop.reason and "no peer memory: nothing older is saved" in stop.reason
 
@@ -156,8 +157,8 @@ def test_the_next_coordinator_goes_on_with_it() -> None:
     machine = world_with(RungLimits(), twins=False)
     recover(machine, 2, saved=(7, 8))
     on_probation = facts_of(machine, 14.0)
-    assert msgspec.json.decode(msgspec.json.encode(on_probation), type=Facts) == on_probation
-    assert take_over(machine.policy, on_probation, at=1.0)[0].recovery.probation == machine.recovery.probation
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(on_probation), type=State) == on_probation
+    assert take_over(machine.policy, on_probation, at=1.0)[0].round.state.probation == machine.round.state.probation
     bad(machine, 2, 9)
     stepping = facts_of(machine, 22.0)
-    assert take_over(machine.policy, stepping, at=1.0)[0].recovery.step_down == machine.recovery.step_down
+    assert take_over(machine.policy, stepping, at=1.0)[0].round.state.kind.below == machine.round.state.kind.below

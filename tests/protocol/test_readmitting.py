@@ -19,18 +19,18 @@ def test_a_drain_that_nobody_prepares_for_is_called_off() -> None:
     machine.handle(KeepSpares(at=7.0, host=SPARE, spares=0, reason="nobody is to be there"))
     machine.handle(KeepSpares(at=7.5, host=SPARE, spares=2, reason="they come again, and are not warm yet"))
     machine.handle(DrainHost(at=8.0, host=A, reason="maintenance"))
-    assert set(machine.migration.reasons) == {0, 1} and not machine.roster.understudies
+    assert set(machine.migration.state.reasons) == {0, 1} and not machine.roster.understudies
     commands = machine.handle(UndrainHost(at=9.0, host=A, reason=WHY))
     told = [record.reason for record in of(RecordDecision, commands)]
     assert told[0] == "host a is used again (it was drained): it was repaired"
-    assert not machine.migration.reasons and sum("the drain was called off" in reason for reason in told) == 2
+    assert not machine.migration.state.reasons and sum("the drain was called off" in reason for reason in told) == 2
 
 
 def test_a_rank_for_which_somebody_prepares_moves_all_the_same() -> None:
     machine = cluster()
     machine.handle(DrainHost(at=5.0, host=A, reason="maintenance"))
     machine.handle(UndrainHost(at=6.0, host=A, reason=WHY))
-    assert set(machine.roster.understudies) == set(machine.migration.reasons) == {0, 1}
+    assert set(machine.roster.understudies) == set(machine.migration.state.reasons) == {0, 1}
 
 
 def test_a_wish_of_somebody_else_outlives_the_drain() -> None:
@@ -40,7 +40,7 @@ def test_a_wish_of_somebody_else_outlives_the_drain() -> None:
     machine.handle(MoveRanks(at=5.0, ranks=(Rank(0),), reason="its fan is loud"))
     machine.handle(DrainHost(at=5.5, host=A, reason="maintenance"))
     machine.handle(UndrainHost(at=6.0, host=A, reason=WHY))
-    assert machine.migration.reasons == {0: "its fan is loud"}
+    assert machine.migration.state.reasons == {0: "its fan is loud"}
 
 
 def test_suspicion_is_lifted_and_spares_come_at_once() -> None:

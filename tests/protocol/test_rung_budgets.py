@@ -11,10 +11,12 @@ from understudy.protocol import events as ev
 from understudy.protocol.commands import AskCheckpoints, Command, DecisionKind, RecordDecision, ResumeAt, StopJob
 from understudy.protocol.job import JobMachine
 from understudy.protocol.positions import Position
+from understudy.protocol.recovery_kind import Processes, RecoveryKind
 from understudy.protocol.requests import AbortGeneration
 from understudy.protocol.roster import Standing
 from understudy.protocol.rungs import Rung, RungLimits
-from understudy.protocol.takeover import Facts, facts_of, take_over
+from understudy.protocol.state import State
+from understudy.protocol.takeover import facts_of, take_over
 
 
 def world_with(limits: RungLimits, twins: bool = True) -> JobMachine:
@@ -23,15 +25,14 @@ def world_with(limits: RungLimits, twins: bool = True) -> JobMachine:
     allow(machine, limits)
     for rank in range(4):
         key = "all" if twins else f"shard {rank}"
-        machine.recovery.twin_keys[Rank(rank)] = key
-        machine.recovery.holdings[key] = frozenset({0 if twins else rank})
+        machine.round.state.twin_keys[Rank(rank)] = key
+        machine.round.state.holdings[key] = frozenset({0 if twins else rank})
     return machine
 
 
 def allow(machine: JobMachine, limits: RungLimits) -> None:
     policy = replace(machine.policy, rungs=limits, checkpoints=True)
-    for part in (machine, machine.recovery, machine.pool, machine.migration):
-        part.policy = policy
+    machine.__init__(policy, machine.state)  # type: ignore[misc]
 
 
 def recover(
@@ -52,7 +53,7 @@ def report(
     commands: list[Command] = []
     copies, files = tuple(map(StepNumber, saved)), tuple(map(StepNumber, durable))
     for rank, id_ in sorted(machine.roster.holders.items()):
-        member, key = machine.roster.members[id_], machine.recovery.twin_keys[rank]
+        member, key = machine.roster.members[id_], machine.round.state.twin_keys[rank]
         if member.standing is Standing.JOINING:
             commands += machine.handle(ev.MemberConnected(at=11.0, member=id_))
             told: ev.Event = ev.MemberPrepared(
@@ -108,7 +109,7 @@ def test_a_swap_is_counted_once_the_world_has_resumed() -> None:
     machine = world_with(RungLimits(swap=1))
     plan = plan_in(recover(machine, 2))
     assert plan.rung is Rung.SWAP and "swap: rank 2 takes its state" in plan.reason
-    assert machine.ladder.taken == {Rung.SWAP: 1}
+    assert machine.fallback.state.taken == {Rung.SWAP: 1}
     stop = stop_in(recover(machine, 1, saved=(), durable=()))
     assert "no swap: it was taken once (policy: swap budget)" in stop.reason
     assert "no degrade" in stop.reason and "no peer memory: nothing is saved" in stop.reason
@@ -124,17 +125,17 @@ def test_an_alarm_without_a_loss_is_no_swap() -> None:
                 at=11.0, member=member, generation=machine.generation, position=position, twin_key="all"
             )
         )
-    assert plan_in(commands).step == 8 and machine.ladder.taken == {}
+    assert plan_in(commands).step == 8 and machine.fallback.state.taken == {}
 
 
 def test_without_swaps_the_world_is_degraded_where_it_can_be() -> None:
     machine = world_with(RungLimits(swap=0))
-    machine.recovery.replicas = {Rank(rank): frozenset({Rank(rank)}) for rank in range(4)}
+    machine.round.state.replicas = {Rank(rank): frozenset({Rank(rank)}) for rank in range(4)}
     commands = recover(machine, 2)
     (degraded,) = [c for c in commands if isinstance(c, RecordDecision) and c.kind is DecisionKind.DEGRADE]
     assert "no swap: it is not allowed (policy: swap)" in degraded.reason
     assert plan_in(commands).absent == (Rank(2),)
-    assert machine.ladder.taken == {Rung.DEGRADE: 1}
+    assert machine.fallback.state.taken == {Rung.DEGRADE: 1}
 
 
 def test_without_swaps_the_state_comes_from_further_down() -> None:
@@ -160,14 +161,14 @@ def test_no_restart_from_memory_when_nobody_holds_anything_that_could_be_saved()
     for saved, durable, expected in (((7, 8), (), (Rung.PEER_MEMORY, 8)), ((), (4,), (Rung.CHECKPOINT, 4))):
         machine = world_with(RungLimits())
         machine.handle(lost_holder(machine, 2))
-        machine.recovery.restart = True
+        machine.round.state.kind = RecoveryKind(processes=Processes.SAVING)
         commands = report(machine, saved, durable, holds=None)
         plan = plan_in(commands)
         assert (plan.rung, plan.step) == expected
         assert any("no restart from memory" in c.reason for c in commands if isinstance(c, RecordDecision))
     machine = world_with(RungLimits())
     machine.handle(lost_holder(machine, 2))
-    machine.recovery.restart = True
+    machine.round.state.kind = RecoveryKind(processes=Processes.SAVING)
     assert "no live rank holds any state" in stop_in(report(machine, (), (), holds=None)).reason
 
 
@@ -176,10 +177,10 @@ def test_counts_outlive_the_coordinator() -> None:
     recover(machine, 2, saved=(7, 8))
     machine.handle(lost_holder(machine, 1))
     facts = facts_of(machine, 14.0)
-    assert msgspec.json.decode(msgspec.json.encode(facts), type=Facts) == facts
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(facts), type=State) == facts
     successor, _ = take_over(machine.policy, facts, at=1.0)
-    assert successor.ladder == machine.ladder
-    assert successor.ladder.taken == {Rung.PEER_MEMORY: 1} and successor.ladder.under_way == {Rung.SWAP}
+    assert successor.fallback.state == machine.fallback.state
+    assert successor.fallback.state.taken == {Rung.PEER_MEMORY: 1} and successor.fallback.state.under_way == {Rung.SWAP}
 
 
 def test_a_recovery_that_is_interrupted_counts_once() -> None:
@@ -187,8 +188,8 @@ def test_a_recovery_that_is_interrupted_counts_once() -> None:
     machine.handle(lost(2))
     report(machine, (), ())
     machine.handle(ev.RecoveryFailed(at=13.0, member=m(0), generation=Generation(2), why="the network"))
-    assert machine.generation == 3 and machine.ladder.taken == {}
+    assert machine.generation == 3 and machine.fallback.state.taken == {}
     plan = plan_in(report(machine, (), ()))
     for member in plan.members:
         machine.handle(ev.MemberResumed(at=14.0, member=member, generation=Generation(3)))
-    assert machine.ladder.taken == {Rung.SWAP: 1} and not machine.ladder.under_way
+    assert machine.fallback.state.taken == {Rung.SWAP: 1} and not machine.fallback.state.under_way

@@ -42,7 +42,7 @@ def test_no_rank_goes_to_a_spare_that_was_sent_away() -> None:
 def degraded(absent: int) -> JobMachine:
     """Four ranks began without spares, and the last ones are lost by now."""
     machine = training(world_size=4, spares=0)
-    machine.recovery.replicas = {Rank(rank): frozenset({Rank(rank)}) for rank in range(4)}
+    machine.round.state.replicas = {Rank(rank): frozenset({Rank(rank)}) for rank in range(4)}
     for number in range(3, 3 - absent, -1):
         machine.handle(lost(number))
     left = range(4 - absent)
@@ -51,7 +51,7 @@ def degraded(absent: int) -> JobMachine:
         machine.handle(reported(number, generation, holding(5)))
     for number in left:
         machine.handle(resumed(number, generation))
-    assert machine.stage is Stage.TRAINING and len(machine.recovery.absent) == absent
+    assert machine.stage is Stage.TRAINING and len(machine.round.state.absent) == absent
     return machine
 
 
@@ -76,4 +76,4 @@ def test_one_spare_at_a_time_is_enough_for_two_absent_ranks() -> None:
     for number in (0, 1):
         told = ev.StepTold(at=35.0, member=m(number), generation=generation, step=StepNumber(9))
         machine.handle(told)
-    assert not machine.recovery.absent and machine.generation == generation + 1
+    assert not machine.round.state.absent and machine.generation == generation + 1

@@ -19,7 +19,8 @@ from understudy.protocol.commands import (
 from understudy.protocol.positions import Position
 from understudy.protocol.roster import Standing
 from understudy.protocol.stages import Stage
-from understudy.protocol.takeover import Facts, facts_of, take_over
+from understudy.protocol.state import State
+from understudy.protocol.takeover import facts_of, take_over
 
 
 def test_a_coordinator_that_takes_over_while_all_is_well_disturbs_nobody() -> None:
@@ -73,20 +74,20 @@ def test_facts_survive_being_written() -> None:
     old = cluster()
     old.handle(ev.MemberLost(at=10.0, member=m(1), cause=KILLED))
     facts = facts_of(old, 10.0)
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(facts), type=Facts) == facts
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(facts), type=State) == facts
     again, _ = take_over(old.policy, facts, 10.0)
     assert again.roster.holders == old.roster.holders and again.roster.slots == old.roster.slots
-    assert again.roster.next_number == old.roster.next_number and again.recovery.store == old.recovery.store
+    assert again.roster.next_number == old.roster.next_number and again.round.state.store == old.round.state.store
 
 
 def test_that_the_world_has_committed_is_recorded_so_that_nobody_starts_it_over() -> None:
     old = cluster()
     facts = facts_of(old, 3.0)
-    assert facts.established and facts.settled
+    assert facts.round.established and facts.round.stage is Stage.TRAINING
     machine, _ = take_over(old.policy, facts, 3.0)
     hear_all(machine)
     (stop,) = of(StopJob, silence(machine, A, B, at=20.0))
-    assert "no swap" in stop.reason and machine.recovery.founded_in == 1
+    assert "no swap" in stop.reason and machine.round.state.founded_in == 1
 
 
 def test_the_first_commit_is_recorded_once() -> None:
@@ -167,7 +168,7 @@ def test_a_rank_is_given_away_as_soon_as_a_host_with_spares_is_heard() -> None:
     old = cluster()
     machine, _ = take_over(old.policy, facts_of(old, 3.0), 3.0)
     machine.handle(ev.MemberLost(at=4.0, member=m(1), cause=KILLED))
-    assert machine.recovery.vacancies() == [1], "all hosts are silent still"
+    assert machine.round.vacancies() == [1], "all hosts are silent still"
     commands = machine.handle(ev.HostHeard(at=5.0, host=SPARE, members=(m(4), m(5))))
     assert [c.member for c in of(AssignRank, commands)] == [m(4)]
     assert isinstance(commands[0], RecordGeneration)

@@ -37,13 +37,11 @@ def m(number: int) -> MemberId:
 def world(twins: bool = True, ranks: int = 4, **limits: float) -> JobMachine:
     """Four ranks in training and one warm spare (m-4)."""
     machine = training(world_size=ranks)
-    policy = replace(machine.policy, **limits)  # type: ignore[arg-type]
-    for part in (machine, machine.recovery, machine.pool, machine.migration):
-        part.policy = policy
+    machine = JobMachine(replace(machine.policy, **limits), machine.state)  # type: ignore[arg-type]
     for rank in range(ranks):
         key = "all" if twins else f"shard {rank}"
-        machine.recovery.twin_keys[Rank(rank)] = key
-        machine.recovery.holdings[key] = frozenset({0 if twins else rank})
+        machine.round.state.twin_keys[Rank(rank)] = key
+        machine.round.state.holdings[key] = frozenset({0 if twins else rank})
     machine.handle(ev.MemberParked(at=3.0, member=m(ranks)))
     return machine
 
@@ -111,7 +109,7 @@ def test_a_rank_on_a_host_that_is_full_is_replaced_in_its_own_place() -> None:
 
     def full() -> JobMachine:
         machine = world()
-        machine.handle(KeepSpares(at=20.0, host=machine.recovery.store, spares=0, reason="asked for"))
+        machine.handle(KeepSpares(at=20.0, host=machine.round.state.store, spares=0, reason="asked for"))
         machine.handle(ev.MemberLost(at=21.0, member=m(4), cause=Cause(kind=CauseKind.DISMISSED, detail="surplus")))
         assert machine.pool.warm_spares(30.0) == 0
         return machine
@@ -128,13 +126,13 @@ def test_a_rank_on_a_host_that_is_full_is_replaced_in_its_own_place() -> None:
 def test_ranks_that_went_back_to_an_agreed_state_hold_it() -> None:
     """They were further when they were stopped."""
     machine = world()
-    machine.recovery.positions = {Rank(rank): holding(9) for rank in range(4)}
-    machine.recovery.plan = ResumeAt(
+    machine.round.state.positions = {Rank(rank): holding(9) for rank in range(4)}
+    machine.round.state.plan = ResumeAt(
         generation=Generation(1),
         step=StepNumber(5),
         members=(),
         donors=(),
-        store=machine.recovery.store,
+        store=machine.round.state.store,
         reason="",
         rewind=True,
     )
@@ -171,8 +169,8 @@ def test_ranks_that_are_all_stopped_at_once_are_not_touched() -> None:
 def test_of_two_stopped_twins_neither_is_ended_if_nobody_else_holds_their_state() -> None:
     machine = world()
     for rank, key in enumerate(("a", "b", "a", "b")):
-        machine.recovery.twin_keys[Rank(rank)] = key
-        machine.recovery.holdings[key] = frozenset({ord(key)})
+        machine.round.state.twin_keys[Rank(rank)] = key
+        machine.round.state.holdings[key] = frozenset({ord(key)})
     commands = see(machine, 30.0, {0: STOPPED, 2: STOPPED}, 20.0)
     assert killed(commands) == []
     assert any("nobody else holds the state of rank 0" in remark for remark in remarks(commands))
@@ -345,7 +343,7 @@ def test_recoveries_from_real_faults_at_the_same_step_are_no_standing_still() ->
         assert of(StopJob, see(machine, at, {}, 200.0)) == []
         resume(machine, at + 1.0)
         if turn % 2:
-            machine.watchdog.fault_seen()
+            machine.watchdog.state.fault_seen()
 
 
 # -- evidence ---------------------------------------------------------------------------------------------------------
@@ -524,12 +522,16 @@ def test_a_joiner_may_take_three_times_as_long_as_the_world_took_to_set_up() -> 
 def test_failures_are_forgotten_when_the_world_has_gone_beyond_them() -> None:
     machine = world()
     transient = Cause(kind=CauseKind.SCRIPT_ERROR, detail="no such file", exit_code=1, fingerprint="nfs")
-    assert machine.blame.verdict_on(Rank(1), transient) is None
-    machine.blame.resumed(StepNumber(9))
-    assert machine.blame.verdict_on(Rank(1), transient) is None, "a week later the same file system has a bad day again"
-    assert machine.blame.verdict_on(Rank(1), transient) is not None, "twice in a row it is no accident"
+    assert machine.state.crash_loop.why_give_up(Rank(1), transient, 5) is None
+    machine.state.crash_loop.resumed(StepNumber(9))
+    assert machine.state.crash_loop.why_give_up(Rank(1), transient, 5) is None, (
+        "a week later the same file system has a bad day again"
+    )
+    assert machine.state.crash_loop.why_give_up(Rank(1), transient, 5) is not None, "twice in a row it is no accident"
     in_step = replace(transient, step=StepNumber(9))
-    machine.blame.resumed(StepNumber(9))
-    assert machine.blame.verdict_on(Rank(1), in_step) is None
-    machine.blame.resumed(StepNumber(9))
-    assert machine.blame.verdict_on(Rank(1), in_step) is not None, "the same step, with the same failure again"
+    machine.state.crash_loop.resumed(StepNumber(9))
+    assert machine.state.crash_loop.why_give_up(Rank(1), in_step, 5) is None
+    machine.state.crash_loop.resumed(StepNumber(9))
+    assert machine.state.crash_loop.why_give_up(Rank(1), in_step, 5) is not None, (
+        "the same step, with the same failure again"
+    )

@@ -61,7 +61,7 @@ def test_a_flipped_bit_is_found_and_undone(shards: int) -> None:
     simulation = run(flip, shards=shards, compare_every=4)
     assert simulation.fired["flip"] == 1 and simulation.machine.generation == 2
     assert not any(member.corrupt for member in simulation.members.values() if member.alive)
-    assert simulation.machine.agreement.agreed == 40
+    assert simulation.machine.replica_check.state.agreed == 40
 
 
 @pytest.mark.parametrize(

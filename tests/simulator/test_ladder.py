@@ -59,6 +59,6 @@ def test_a_spoilt_joiner_does_not_spoil_the_run() -> None:
     script = Script(world_size=4, steps=12, fenced=True, shards=4, save_every=2)
     simulation = Simulation(script, Policy(world_size=4, spares=1), chance=Random(1), faults=faults)
     simulation.run()
-    assert simulation.fired["spoil"] == 1 and simulation.machine.ladder.taken == {Rung.PEER_MEMORY: 2}
+    assert simulation.fired["spoil"] == 1 and simulation.machine.fallback.state.taken == {Rung.PEER_MEMORY: 2}
     assert not any(member.spoilt for member in simulation.members.values())
     assert simulation.outcome is not None and simulation.outcome.outcome is Outcome.SUCCEEDED

@@ -13,28 +13,27 @@ import pytest
 
 from understudy.foundation.ids import HostId
 from understudy.protocol import events as ev
-from understudy.protocol.agreement import Agreement
-from understudy.protocol.blame import Blame
+from understudy.protocol.crash_loop import CrashLoop
+from understudy.protocol.ending import EndingState
+from understudy.protocol.fallback import FallbackState
 from understudy.protocol.hosts import Host, Hosts
 from understudy.protocol.job import JobMachine
-from understudy.protocol.ladder import Ladder
-from understudy.protocol.migration import Migration
-from understudy.protocol.pool import SparePool
-from understudy.protocol.recovery import Recovery
+from understudy.protocol.migration import MigrationState
+from understudy.protocol.pool import PoolState
+from understudy.protocol.replica_check import ReplicaCheckState
 from understudy.protocol.roster import Member, Roster
+from understudy.protocol.round_state import RoundState
 from understudy.protocol.stages import Stage
+from understudy.protocol.state import State
 from understudy.protocol.takeover import take_over
-from understudy.protocol.watchdog import Watchdog
+from understudy.protocol.watchdog import WatchdogState
 from understudy_testkit.simulator.cluster import ClusterSimulation
 from understudy_testkit.simulator.cluster_scenarios import cluster_simulation_of, draw_cluster_scenario
 from understudy_testkit.simulator.network import Weather
 from understudy_testkit.simulator.places import Place
 
 MAY_DIFFER: dict[type, dict[str, str]] = {
-    Recovery: {
-        "policy": "the same object",
-        "roster": "compared by itself",
-        "hosts": "compared by itself",
+    RoundState: {
         "reason": "words about the last recovery",
         "opened_at": "a time",
         "attempts": "of recoveries in a row; it is over",
@@ -72,21 +71,20 @@ MAY_DIFFER: dict[type, dict[str, str]] = {
         "spoke_at": "a time",
         "failures_in_a_row": "counted since the last record",
     },
-    SparePool: {"policy": "", "roster": "", "hosts": "", "complained": "said once more", "replacements": "as above"},
-    Migration: {
-        "policy": "",
-        "roster": "",
-        "recovery": "",
-        "pool": "",
+    PoolState: {"complained": "said once more", "replacements": "as above", "refill_at": "a time"},
+    EndingState: {"finished": "told again"},
+    MigrationState: {
         "told": "asked for anew",
         "ask_again_at": "a time",
         "reasons": "a rank whose move was just given up",
     },
-    Agreement: {"told": "told anew for the next comparison", "agreed": "an older one is as good to go back to"},
-    Ladder: {},
-    Blame: {},
-    Watchdog: {
-        name.name: "what agents see is told again" for name in dataclasses.fields(Watchdog) if name.name != "barren"
+    ReplicaCheckState: {"told": "told anew for the next comparison", "agreed": "an older one is as good to go back to"},
+    FallbackState: {},
+    CrashLoop: {},
+    WatchdogState: {
+        name.name: "what agents see is told again"
+        for name in dataclasses.fields(WatchdogState)
+        if name.name != "barren"
     },
 }
 
@@ -102,8 +100,8 @@ def differences(one: Any, two: Any, where: str) -> list[str]:
 
 def all_differences(new: JobMachine, old: JobMachine) -> list[str]:
     found: list[str] = []
-    for part in ("recovery", "roster", "hosts", "pool", "migration", "agreement", "ladder", "blame", "watchdog"):
-        found += differences(getattr(new, part), getattr(old, part), part)
+    for part in (field.name for field in dataclasses.fields(State) if field.name != "now"):
+        found += differences(getattr(new.state, part), getattr(old.state, part), part)
     known = {id_: member for id_, member in old.roster.members.items() if not old.roster.is_understudy(member)}
     known = {id_: member for id_, member in known.items() if not member.leaving}
     if set(new.roster.members) != set(known):
@@ -114,9 +112,6 @@ def all_differences(new: JobMachine, old: JobMachine) -> list[str]:
         found += differences(new.hosts.by_id[host], old.hosts.by_id[host], f"hosts[{host}]")
     if set(new.roster.parked) != set(old.roster.parked):
         found.append(f"parked: {sorted(new.roster.parked)} were {sorted(old.roster.parked)}")
-    for name in ("left", "released", "stopped"):
-        if getattr(new, name) != getattr(old, name):
-            found.append(f"{name}: {getattr(new, name)!r} was {getattr(old, name)!r}")
     return found
 
 
@@ -146,10 +141,10 @@ class Comparing(ClusterSimulation):
     def _calm(self) -> bool:
         machine = self.machine
         all_there = all(self.reachable(host) and host not in self.dead for host in self.places)
-        nobody_between = not self._unnoticed and not machine.recovery.killed and not machine.roster.leavers
+        nobody_between = not self._unnoticed and not machine.round.state.killed and not machine.roster.leavers
         warm = {member.id for member in self.members.values() if member.alive and member.parked and member.rank is None}
         all_heard = (
-            len(machine.recovery.twin_keys) == self.script.world_size
+            len(machine.round.state.twin_keys) == self.script.world_size
             and set(machine.roster.parked) == warm
             and not any(member.place is Place.FINISHED for member in self.members.values())
         )

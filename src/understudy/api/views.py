@@ -21,7 +21,7 @@ def job(door: JobDoor, leader_url: str | None) -> JobView:
     recoveries = door.feed.recoveries(200)
     stopped = None if machine is None else machine.stopped
     committed = door.committed()
-    absent = [] if machine is None else sorted(machine.recovery.absent)
+    absent = [] if machine is None else sorted(machine.round.state.absent)
     return JobView(
         job=door.name,
         leading=door.leads(),
@@ -61,7 +61,7 @@ def members(door: JobDoor, machine: JobMachine) -> list[MemberView]:
 
 def rank_counts(machine: JobMachine) -> dict[str, int]:
     """Every rank once. `absent`: the world goes on without it, whoever may hold it. `vacant`: it is waited for."""
-    absent, world = machine.recovery.absent, machine.policy.world_size
+    absent, world = machine.round.state.absent, machine.policy.world_size
     standings = [member.standing for member in machine.roster.seated() if member.rank not in absent]
     counts = {standing.value: standings.count(standing) for standing in _SEATED}
     return {**counts, "vacant": max(0, world - len(absent) - len(standings)), "absent": len(absent)}

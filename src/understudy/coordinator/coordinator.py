@@ -85,7 +85,7 @@ class Coordinator:
         """What a member leaves to whoever will replace it."""
         known = self.machine.roster.members.get(member)
         if known is not None and known.rank is not None:
-            self.inherited_of(known.rank, self.machine.recovery.founded_in, bequest)
+            self.inherited_of(known.rank, self.machine.round.state.founded_in, bequest)
 
     def inherited_of(self, rank: Rank, world: Generation, bequest: bytes) -> None:
         """The same, when the member may not be known any more. `world`: the generation in which it was founded."""

@@ -11,7 +11,7 @@ from understudy.coordinator.keeping import Keeper
 from understudy.errors import LedgerError
 from understudy.protocol.commands import RecordGeneration
 from understudy.protocol.policy import Policy
-from understudy.protocol.takeover import Facts
+from understudy.protocol.state import State
 
 _LARGEST = 1 << 30  # bytes; 100,000 ranks need 13 MB
 
@@ -21,7 +21,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     `key`: with which coordinators seal what they give to hosts to keep for them. `history`: of its recoveries."""
 
     policy: Policy
-    facts: Facts
+    facts: State
     all_told: bool = False
     run: str = ""
     key: bytes = b""
@@ -50,8 +50,8 @@ async def read(keeper: Keeper) -> Kept | None:
 class KeptGenerations:
     """Writes the facts with every generation. Nobody acts on it before the keeper has it."""
 
-    def __init__(self, keeper: Keeper, kept: Callable[[Facts], Kept]) -> None:
+    def __init__(self, keeper: Keeper, kept: Callable[[State], Kept]) -> None:
         self._keeper, self._kept = keeper, kept
 
-    def record(self, _generation: RecordGeneration, facts: Callable[[], Facts]) -> "asyncio.Future[None]":
+    def record(self, _generation: RecordGeneration, facts: Callable[[], State]) -> "asyncio.Future[None]":
         return asyncio.ensure_future(self._keeper.record(encode(self._kept(facts()))))

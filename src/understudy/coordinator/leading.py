@@ -28,7 +28,8 @@ from understudy.protocol.commands import StopJob
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
 from understudy.protocol.requests import Request
-from understudy.protocol.takeover import Facts, facts_of, take_over
+from understudy.protocol.state import State
+from understudy.protocol.takeover import active, facts_of, take_over
 from understudy.wire import cluster as wire
 from understudy.wire import versions
 from understudy.wire.inventory import HostInventory
@@ -88,19 +89,21 @@ class Leader:
         self._ready = True
         if known is not None:
             self.historian.history = known.history
-            if known.facts.stopped is not None:
+            if known.facts.ending.stopped is not None:
                 self._take_over(known)
 
     def _take_over(self, known: kept.Kept) -> None:
         """Go on where the last leader stopped."""
-        self.all_told = known.all_told or known.facts.stopped is None
+        self.all_told = known.all_told or known.facts.ending.stopped is None
         machine, commands = take_over(known.policy, known.facts, self._clock.now())
-        for member in known.facts.members:
+        for member in known.facts.roster.members.values():
             self.lines.lives_on(member.id, member.host)
-        self._former = {member.id: member.rank for member in known.facts.members if member.rank is not None}
+        self._former = {
+            member.id: member.rank for member in known.facts.roster.members.values() if member.rank is not None
+        }
         coordinator = self._make_coordinator(machine)
         coordinator.expect_bequests_until(self._clock.now() + known.policy.takeover_patience)
-        coordinator.begin_with(commands, known.facts.active())
+        coordinator.begin_with(commands, active(known.facts))
         self._set_timer()
 
     def _make_coordinator(self, machine: JobMachine) -> Coordinator:
@@ -115,7 +118,7 @@ class Leader:
         self.coordinator.when_failed(lambda error: self.step_down(str(error)))
         return self.coordinator
 
-    def _kept(self, policy: Policy, facts: Facts, *, all_told: bool = False) -> kept.Kept:
+    def _kept(self, policy: Policy, facts: State, *, all_told: bool = False) -> kept.Kept:
         run, key, history = self._identity.run, self._identity.key, self.historian.history
         return kept.Kept(policy=policy, facts=facts, all_told=all_told, run=run, key=key, history=history)
 

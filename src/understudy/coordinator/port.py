@@ -7,7 +7,7 @@ from typing import Protocol
 from understudy.foundation.ids import Generation, HostId, MemberId
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.protocol.commands import RecordGeneration, Seat, StopJob
-from understudy.protocol.takeover import Facts
+from understudy.protocol.state import State
 from understudy.wire.messages import FromAgent
 
 
@@ -58,7 +58,7 @@ class GenerationStore(Protocol):
     """Keeps memberships. When `record` returns None, or what it returns is done, the generation is as durable as this
     store is; no later command is carried out before that."""
 
-    def record(self, generation: RecordGeneration, facts: Callable[[], Facts]) -> "asyncio.Future[None] | None": ...
+    def record(self, generation: RecordGeneration, facts: Callable[[], State]) -> "asyncio.Future[None] | None": ...
 
 
 class MemoryGenerations:
@@ -67,7 +67,7 @@ class MemoryGenerations:
     def __init__(self) -> None:
         self.newest: RecordGeneration | None = None
 
-    def record(self, generation: RecordGeneration, facts: Callable[[], Facts]) -> None:  # noqa: ARG002
+    def record(self, generation: RecordGeneration, facts: Callable[[], State]) -> None:  # noqa: ARG002
         if self.newest is not None and generation.generation < self.newest.generation:
             raise ValueError(f"generation {generation.generation} is older than {self.newest.generation}")
         self.newest = generation

@@ -77,11 +77,11 @@ class Identity:
         if known is None:
             return None
         if self._past.has(known):
-            self._past_stop = known.facts.stopped or _GIVEN_UP
+            self._past_stop = known.facts.ending.stopped or _GIVEN_UP
             self._say(f"run {known.run or 'before this one'} is past ({self._past_stop.reason}); a new one begins")
             return None
         self.run, self.key = known.run or new_id(), known.key or self.key
-        if known.facts.stopped is None:
+        if known.facts.ending.stopped is None:
             self._found, self._found_at = known, self._clock.now()
             self._say(f"run {self.run} is under way; waiting for one of its hosts")
         return known
@@ -129,7 +129,7 @@ async def look_back(keeper: Keeper, job: str, *, new_run: bool) -> Past:
         raise unreadable(job, error) from error
     if known is None:
         return NOTHING_PAST
-    return Past(run=known.run) if new_run or known.facts.stopped is not None else NOTHING_PAST
+    return Past(run=known.run) if new_run or known.facts.ending.stopped is not None else NOTHING_PAST
 
 
 def unreadable(job: str, error: LedgerError) -> SettingsError:

@@ -65,8 +65,8 @@ def _of_job(coordinator: Coordinator | None) -> dict[str, object]:
         "world_size": machine.policy.world_size,
         "committed_step": committed.step,
         "committed_step_unchanged_seconds": committed.unchanged_for,
-        "absent_ranks": sorted(machine.recovery.absent),
-        "store": machine.recovery.store,
+        "absent_ranks": sorted(machine.round.state.absent),
+        "store": machine.round.state.store,
         "hosts": {
             host.id: {
                 "state": _state(host),

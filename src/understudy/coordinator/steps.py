@@ -86,5 +86,5 @@ class HostSteps:
 def training_members(machine: JobMachine) -> list[Member]:
     """Who trains. Not those whose rank is absent from the world, and not those that only prepare for it."""
     holders = ((rank, machine.roster.members[id_]) for rank, id_ in machine.roster.holders.items())
-    absent = machine.recovery.absent
+    absent = machine.round.state.absent
     return [member for rank, member in holders if rank not in absent and member.standing is Standing.ACTIVE]

@@ -4,9 +4,12 @@ Belongs here: every decision about membership, generations, commit and recovery.
 processes, clocks, randomness, logging. The same code runs in the coordinator and in the simulator.
 
 Reading order: `positions` (what a member can say about itself), `commit` (the rule that makes a swap exact), `donors`,
-`causes` and `blame` (why a member was lost, and when replacing it is useless), `events`, `commands`, `roster` (who
-holds which rank), `hosts`, `pool` (spares), `stages`, `recovery` (one recovery, stage by stage), `telling` (and telling
-again), `job` (the machine that joins them), `takeover` (how a coordinator goes on where another one stopped).
+`causes` (why a member was lost), `events`, `commands`, `stages` (which follows which), `state` (all that the machine
+knows, as one value). Then the parts, each with the state that it owns, from the bottom: `hosts`; `roster`, `pool`,
+`refill`, `crash_loop` and `member_loss` (membership); `round`, `outbound`, `deadlines` (one recovery, stage by stage);
+`fallback` and `checks` (strategies below a swap, checks after a recovery); `migration` and `admission` (moves and other
+requests); `replica_check`; `watchdog`; `host_events`. `job` joins them and gives each a narrow `context`. `takeover`:
+how a coordinator goes on where another one stopped.
 
 The two rules on which everything stands:
 

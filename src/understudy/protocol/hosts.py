@@ -5,9 +5,10 @@ was lost, or on which spares do not come up, is under suspicion for a while: no 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from understudy.foundation.ids import HostId
+from understudy.protocol.succession import FORGOTTEN, MOMENT
 
 THIS_HOST = HostId("this host")
 """The only one, where there is no cluster."""
@@ -27,12 +28,12 @@ class Host:
     places: int
     store: str = ""
     present: bool = True
-    silent_since: float | None = None
-    patience: float = 0.0
-    suspect_until: float = 0.0
+    silent_since: float | None = field(default=None, metadata=FORGOTTEN)
+    patience: float = field(default=0.0, metadata=FORGOTTEN)
+    suspect_until: float = field(default=0.0, metadata=MOMENT)
     failures_in_a_row: int = 0  # spares that died there before they were warm
     draining: bool = False  # somebody asked that nothing be put there any more
-    spoke_at: float = float("-inf")  # its agent, whatever it said
+    spoke_at: float = field(default=float("-inf"), metadata=FORGOTTEN)  # its agent, whatever it said
 
     def deadline(self) -> float | None:
         return None if self.silent_since is None else self.silent_since + self.patience
@@ -43,7 +44,7 @@ class Hosts:
     """By identity. Looking for one is linear in their number; that happens only when a rank is given away."""
 
     by_id: dict[HostId, Host] = field(default_factory=dict)
-    silent: dict[HostId, None] = field(default_factory=dict)
+    silent: dict[HostId, None] = field(default_factory=dict, metadata=FORGOTTEN)
     offer_spares: bool = False  # any of them ever did
     founding_hosts: int = 0  # present ones that hold ranks from the beginning
     founding_ranks: int = 0  # that they hold together; counted, because thousands of hosts come one by one
@@ -141,7 +142,3 @@ class Hosts:
 
     def present(self) -> list[Host]:
         return list(self._present())
-
-    def copy(self) -> "Hosts":
-        hosts = {id_: replace(host) for id_, host in self.by_id.items()}
-        return replace(self, by_id=hosts, silent=dict(self.silent))

@@ -198,6 +198,3 @@ class Sightings:
     def keep_only(self, members: Iterable[MemberId]) -> None:
         kept = set(members)
         self.by_member = {id_: seen for id_, seen in self.by_member.items() if id_ in kept}
-
-    def copy(self) -> "Sightings":
-        return Sightings(dict(self.by_member))

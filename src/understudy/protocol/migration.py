@@ -1,12 +1,10 @@
 """Moving ranks whose processes live: prepare while training goes on, stop at a boundary, hand over.
 
-    wanted ──a spare is warm──▶ prepared for ──all are prepared──▶ steps asked for ──all told──▶ `Recovery.move`
+    wanted ──a spare is warm──▶ prepared for ──all are prepared──▶ steps asked for ──all told──▶ `Round.move`
 
 Until the last arrow nothing happens to the world, and a fault finds it as ever: if it takes a rank that was to move,
 its understudy has that rank at once. From there on a move is a recovery whose generation is left at a boundary, and in
 which a leaver gives its own state. If the leaver dies before that is done, it is an ordinary loss.
-
-Called only by `job` and `granting`.
 """
 
 from collections.abc import Iterable
@@ -16,42 +14,52 @@ from understudy.foundation.ids import MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
 from understudy.protocol.commands import AskStep, Command, DecisionKind, RecordDecision
 from understudy.protocol.donors import named
+from understudy.protocol.ending import EndingState
+from understudy.protocol.fallback import FallbackState
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
-from understudy.protocol.recovery import Recovery
+from understudy.protocol.refill import Refill
 from understudy.protocol.roster import Member, Roster, Standing
+from understudy.protocol.round import Round
 from understudy.protocol.stages import Stage
-from understudy.protocol.telling import assign
+from understudy.protocol.succession import FORGOTTEN
 
 
 @dataclass(slots=True)
-class Migration:
+class MigrationState:
     """`reasons`: of every rank that is to move, whether somebody prepares for it or not."""
 
-    policy: Policy
-    roster: Roster
-    recovery: Recovery
-    pool: SparePool
     reasons: dict[Rank, str] = field(default_factory=dict)
-    told: dict[MemberId, StepNumber | None] = field(default_factory=dict)  # None: was asked and has not answered
-    ask_again_at: float | None = None
-    hopeless: set[Rank] = field(default_factory=set)  # absent ranks that meet the same failure again and again
+    told: dict[MemberId, StepNumber | None] = field(default_factory=dict, metadata=FORGOTTEN)  # None: has not answered
+    ask_again_at: float | None = field(default=None, metadata=FORGOTTEN)
 
-    def copy(self, roster: Roster, recovery: Recovery, pool: SparePool) -> "Migration":
-        told, hopeless = dict(self.told), set(self.hopeless)
-        return Migration(self.policy, roster, recovery, pool, dict(self.reasons), told, self.ask_again_at, hopeless)
+
+class Migration:
+    def __init__(
+        self,
+        policy: Policy,
+        roster: Roster,
+        pool: SparePool,
+        round_: Round,
+        fallback: FallbackState,
+        refill: Refill,
+        ending: EndingState,
+        state: MigrationState,
+    ) -> None:
+        self.policy, self.roster, self.pool, self.round = policy, roster, pool, round_
+        self.fallback, self.refill, self.ending, self.state = fallback, refill, ending, state
 
     # -- wishes -------------------------------------------------------------------------------------------------------
 
     def want(self, at: float, ranks: Iterable[Rank], reason: str) -> list[Command]:
-        new = [rank for rank in ranks if rank not in self.reasons]
-        self.reasons.update(dict.fromkeys(new, reason))
+        new = [rank for rank in ranks if rank not in self.state.reasons]
+        self.state.reasons.update(dict.fromkeys(new, reason))
         if not new:
             return []
-        return [self._decision(at, DecisionKind.PLAN, f"{named(new)} will move: {reason}"), self.recovery.record()]
+        return [self._decision(at, DecisionKind.PLAN, f"{named(new)} will move: {reason}"), self.round.record()]
 
     def give_up(self, at: float, rank: Rank, why: str) -> list[Command]:
-        reason = self.reasons.pop(rank, None)
+        reason = self.state.reasons.pop(rank, None)
         self._forget_answers()
         if reason is None:
             return []
@@ -61,67 +69,75 @@ class Migration:
     def settled(self, ranks: Iterable[Rank]) -> None:
         """These ranks have a new holder, in whatever way."""
         for rank in ranks:
-            self.reasons.pop(rank, None)
+            self.state.reasons.pop(rank, None)
 
     def interrupted(self) -> None:
         """A generation was opened: what was told about steps says nothing any more."""
         self._forget_answers()
 
     def _forget_answers(self) -> None:
-        self.told.clear()
-        self.ask_again_at = None
+        self.state.told.clear()
+        self.state.ask_again_at = None
 
     # -- step by step -------------------------------------------------------------------------------------------------
 
     def go_on(self, at: float) -> list[Command]:
         """Whatever can be done now."""
-        if self.recovery.stage is not Stage.TRAINING:
+        if self.ending.left or self.ending.released:
             return []
-        if self.recovery.absent:
+        commands = self._go_on(at)
+        self.refill.for_the_absent(at)
+        return commands
+
+    def _go_on(self, at: float) -> list[Command]:
+        if self.round.state.stage is not Stage.TRAINING:
+            return []
+        if self.round.state.absent:
             return self._bring_the_absent_back(at)
-        if not self.reasons:
+        if not self.state.reasons:
             return []
         commands = self._find_understudies(at)
         prepared = [self._is_prepared(rank) for rank in self.roster.understudies]
-        if prepared and all(prepared) and not self.told:
+        if prepared and all(prepared) and not self.state.told:
             commands += self._ask(at)
         return commands
 
     def _bring_the_absent_back(self, at: float) -> list[Command]:
         """Before anything else moves the world is to be whole."""
-        recovery, commands = self.recovery, list[Command]()
-        for rank in sorted(recovery.absent):
-            wanted = rank not in self.roster.holders and rank not in self.hopeless
-            spare = self.pool.warm_spare(recovery.home(rank), at) if wanted else None
+        round_, commands = self.round.state, list[Command]()
+        for rank in sorted(round_.absent):
+            wanted = rank not in self.roster.holders and rank not in self.fallback.hopeless
+            spare = self.pool.warm_spare(self.round.home(rank), at) if wanted else None
             if spare is not None:
                 self._forget_answers()
                 text = f"{spare.id} prepares to take over rank {rank}, which is absent"
-                commands += [self._decision(at, DecisionKind.PLAN, text, rank), *recovery.seat_absent(spare, rank, at)]
-        if self._can_come_back() and not self.told:
+                commands += [
+                    self._decision(at, DecisionKind.PLAN, text, rank),
+                    *self.round.seat_absent(spare, rank, at),
+                ]
+        if self._can_come_back() and not self.state.told:
             commands += self._ask(at)
         return commands
 
     def _can_come_back(self) -> list[Rank]:
         """Whole replicas of which everybody is prepared; whoever is benched only needs the state. Nobody while others
         still prepare: then they come back together."""
-        recovery = self.recovery
-        there = {rank: self.roster.holder(rank) for rank in recovery.absent if rank in self.roster.holders}
+        round_ = self.round.state
+        there = {rank: self.roster.holder(rank) for rank in round_.absent if rank in self.roster.holders}
         if any(member.standing is Standing.JOINING for member in there.values()):
             return []
-        return sorted(
-            rank for rank in there if recovery.replicas.get(rank, frozenset()) & recovery.absent <= there.keys()
-        )
+        return sorted(rank for rank in there if round_.replicas.get(rank, frozenset()) & round_.absent <= there.keys())
 
     def _find_understudies(self, at: float) -> list[Command]:
         commands: list[Command] = []
-        for rank in sorted(self.reasons):
+        for rank in sorted(self.state.reasons):
             spare = None if rank in self.roster.understudies else self.pool.warm_spare_for_move(rank, at)
             if spare is None:
                 continue
             self._forget_answers()  # it is one more to wait for
-            self.roster.understudy(spare, rank, self.recovery.generation, at)
-            text = f"{spare.id} prepares to take over rank {rank}: {self.reasons[rank]}"
-            commands += [self._decision(at, DecisionKind.PLAN, text, rank), *assign(self.recovery, spare)]
+            self.roster.understudy(spare, rank, self.round.state.generation, at)
+            text = f"{spare.id} prepares to take over rank {rank}: {self.state.reasons[rank]}"
+            commands += [self._decision(at, DecisionKind.PLAN, text, rank), *self.round.outbound.assign(spare)]
         return commands
 
     def _is_prepared(self, rank: Rank) -> bool:
@@ -132,7 +148,7 @@ class Migration:
         self._forget_answers()
         if useless is None:
             return self.go_on(at)
-        self.hopeless.add(rank)
+        self.fallback.hopeless.add(rank)
         return [self._decision(at, DecisionKind.NO_MOVE, f"rank {rank} stays absent: {useless}", rank)]
 
     def on_understudy_lost(self, at: float, member: Member, why: str) -> list[Command]:
@@ -143,63 +159,63 @@ class Migration:
     # -- choosing the boundary ----------------------------------------------------------------------------------------
 
     def _ask(self, at: float) -> list[Command]:
-        members = tuple(member.id for member in self.recovery.present())
-        self.told = dict.fromkeys(members)
-        self.ask_again_at = at + self.policy.resend_every
-        return [AskStep(generation=self.recovery.generation, members=members)]
+        members = tuple(member.id for member in self.round.present())
+        self.state.told = dict.fromkeys(members)
+        self.state.ask_again_at = at + self.policy.resend_every
+        return [AskStep(generation=self.round.state.generation, members=members)]
 
     def on_step_told(self, event: ev.StepTold) -> list[Command]:
-        if event.generation != self.recovery.generation or event.member not in self.told:
+        if event.generation != self.round.state.generation or event.member not in self.state.told:
             return []
-        self.told[event.member] = event.step
-        steps = [step for step in self.told.values() if step is not None]
-        if len(steps) < len(self.told) or self.recovery.stage is not Stage.TRAINING:
+        self.state.told[event.member] = event.step
+        steps = [step for step in self.state.told.values() if step is not None]
+        if len(steps) < len(self.state.told) or self.round.state.stage is not Stage.TRAINING:
             return []
         newest = max(steps)
-        boundary = StepNumber(self.policy.boundary_after(newest, self.recovery.pace))
-        if self.recovery.absent:
+        boundary = StepNumber(self.policy.boundary_after(newest, self.round.state.pace))
+        if self.round.state.absent:
             self._forget_answers()
             back = self._can_come_back()
-            return self.recovery.come_back(event.at, back, boundary, boundary - newest) if back else []
+            return self.round.come_back(event.at, back, boundary, boundary - newest) if back else []
         ranks = sorted(self.roster.understudies)
         reason = f"{named(ranks)} {'moves' if len(ranks) == 1 else 'move'} before step {boundary}: {self._why(ranks)}"
         self._forget_answers()
         self.settled(ranks)
-        return self.recovery.move(event.at, ranks, boundary, boundary - newest, reason)
+        return self.round.move(event.at, ranks, boundary, boundary - newest, reason)
 
     def _why(self, ranks: list[Rank]) -> str:
-        return "; ".join(sorted({self.reasons[rank] for rank in ranks if rank in self.reasons}))
+        return "; ".join(sorted({self.state.reasons[rank] for rank in ranks if rank in self.state.reasons}))
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        if self.recovery.stage is not Stage.TRAINING:
+        if self.round.state.stage is not Stage.TRAINING:
             return None
         waits = [self._limit(member) for member in self._preparing()]
-        if self.ask_again_at is not None:
-            waits.append(self.ask_again_at)
+        if self.state.ask_again_at is not None:
+            waits.append(self.state.ask_again_at)
         return min(waits, default=None)
 
     def on_tick(self, at: float) -> list[Command]:
-        if self.recovery.stage is not Stage.TRAINING:
+        if self.round.state.stage is not Stage.TRAINING:
             return []
         late = [member for member in self._preparing() if at >= self._limit(member)]
         limit = f"it was not prepared within {self.policy.preparation_limit:g} s (--preparation-limit)"
-        commands = self.recovery.kill(at, late, limit)
-        if self.ask_again_at is not None and at >= self.ask_again_at:
-            self.ask_again_at = at + self.policy.resend_every
-            silent = tuple(member for member, step in self.told.items() if step is None)
-            commands.append(AskStep(generation=self.recovery.generation, members=silent))
+        commands = self.round.kill(at, late, limit)
+        if self.state.ask_again_at is not None and at >= self.state.ask_again_at:
+            self.state.ask_again_at = at + self.policy.resend_every
+            silent = tuple(member for member, step in self.state.told.items() if step is None)
+            commands.append(AskStep(generation=self.round.state.generation, members=silent))
         return commands
 
     def _preparing(self) -> list[Member]:
-        absent = (self.roster.holders[rank] for rank in self.recovery.absent if rank in self.roster.holders)
+        absent = (self.roster.holders[rank] for rank in self.round.state.absent if rank in self.roster.holders)
         members = (self.roster.members[id_] for id_ in (*self.roster.understudies.values(), *absent))
-        killed = self.recovery.killed
+        killed = self.round.state.killed
         return [member for member in members if member.standing is Standing.JOINING and member.id not in killed]
 
     def _limit(self, member: Member) -> float:
-        return self.recovery.preparation_deadline(member.id)
+        return self.round.preparation_deadline(member.id)
 
     def _decision(self, at: float, kind: DecisionKind, reason: str, rank: Rank | None = None) -> RecordDecision:
-        return RecordDecision(at=at, generation=self.recovery.generation, kind=kind, reason=reason, rank=rank)
+        return RecordDecision(at=at, generation=self.round.state.generation, kind=kind, reason=reason, rank=rank)

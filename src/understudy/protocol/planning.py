@@ -9,6 +9,7 @@ from understudy.protocol.commit import Action, action_for, judge
 from understudy.protocol.donors import NoDonor, choose_donors, named
 from understudy.protocol.positions import Position
 from understudy.protocol.probation import StepDown
+from understudy.protocol.recovery_kind import ORDINARY, Processes, RecoveryKind, Target
 from understudy.protocol.rungs import Rung
 
 Donors = tuple[tuple[Rank, tuple[Rank, ...]], ...]
@@ -57,15 +58,16 @@ class Plan:
 
 
 def make_plan(
-    situation: Situation, *, rewind: bool, at_boundary: bool, restart: bool = False, step_down: StepDown | None = None
+    situation: Situation, kind: RecoveryKind = ORDINARY, at_boundary: bool = False
 ) -> Plan | CheckpointsWanted | str:
-    """The plan, or the reason why there can be none. `restart`: the state is only to be saved."""
-    if restart:
+    """The plan, or the reason why there can be none."""
+    step_down = kind.below
+    if kind.processes is Processes.SAVING:
         return _plan_to_save(situation)
     below = None if step_down is None else _plan_below(situation, step_down)
     if isinstance(below, Plan | CheckpointsWanted) or (below is not None and step_down is not None and step_down.must):
         return below
-    back = _plan_to_go_back(situation) if rewind else None
+    back = _plan_to_go_back(situation) if kind.target is Target.AGREED else None
     plan = back or _plan_to_go_on(situation, at_boundary)
     if below is None or not isinstance(plan, Plan):
         return plan

@@ -1,16 +1,23 @@
 """The spare pool: which spare takes a rank, when a new process is started and where, and when not, with the reason."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from understudy.foundation.ids import Generation, HostId, Rank
 from understudy.protocol.commands import Command, DecisionKind, RecordDecision, Seat, StartMember
 from understudy.protocol.hosts import Host, Hosts
 from understudy.protocol.policy import Policy
 from understudy.protocol.roster import Member, Roster
+from understudy.protocol.succession import FORGOTTEN
 
 
 @dataclass(slots=True)
+class PoolState:
+    replacements: int = 0
+    complained: bool = False
+    refill_at: float | None = field(default=None, metadata=FORGOTTEN)
+
+
 class SparePool:
     """Keeps spares ready on every host that wants some. Started processes are counted, so a crash loop ends by itself.
 
@@ -18,14 +25,8 @@ class SparePool:
     spares, or to any other. Nothing goes to a host that is silent, lost or under suspicion, and no host holds more
     ranks than it has places: spares beyond these, which an operator asked for, are for the ranks that are there."""
 
-    policy: Policy
-    roster: Roster
-    hosts: Hosts
-    replacements: int = 0
-    complained: bool = False
-
-    def copy(self, roster: Roster, hosts: Hosts) -> "SparePool":
-        return SparePool(self.policy, roster, hosts, self.replacements, self.complained)
+    def __init__(self, policy: Policy, roster: Roster, hosts: Hosts, state: PoolState) -> None:
+        self.policy, self.roster, self.hosts, self.state = policy, roster, hosts, state
 
     def on_spare_lost(self, member: Member, was_warm: bool) -> None:
         host = self.hosts.by_id.get(member.host)
@@ -41,7 +42,7 @@ class SparePool:
 
     def cannot_start(self, at: float, freed: Sequence[HostId] = ()) -> str | None:
         """Why no further process may be started anywhere. `freed`: hosts of processes that would be ended before."""
-        if self.replacements >= self.policy.max_replacements:
+        if self.state.replacements >= self.policy.max_replacements:
             return f"all {self.policy.max_replacements} replacements are used up (--max-replacements)"
         reasons = [self._cannot_seat_on(host, at, freed) for host in self.hosts.present()]
         if not reasons:
@@ -153,7 +154,7 @@ class SparePool:
     def start(self, rank: Rank | None, host: HostId, first: bool = False) -> tuple[Member, list[Command]]:
         member = self.roster.new_spare(host)
         if not first:
-            self.replacements += 1
+            self.state.replacements += 1
         return member, [StartMember(member=member.id, seat=None if rank is None else Seat(rank=rank), host=host)]
 
     def warm_spare_for_move(self, rank: Rank, at: float) -> Member | None:
@@ -219,12 +220,12 @@ class SparePool:
         return commands
 
     def _no_refill(self, host: Host, at: float) -> str | None:
-        if self.replacements >= self.policy.max_replacements:
+        if self.state.replacements >= self.policy.max_replacements:
             return self.cannot_start(at)
         return self._cannot_start_on(host, at)
 
     def _complain(self, at: float, generation: Generation, why: str) -> list[Command]:
-        if self.complained:
+        if self.state.complained:
             return []
-        self.complained = True
+        self.state.complained = True
         return [RecordDecision(at=at, generation=generation, kind=DecisionKind.NO_REFILL, reason=why)]

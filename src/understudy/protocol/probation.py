@@ -9,24 +9,16 @@ an end: a state that passes, or a stop. A loss alone is but a sign: where nothin
 and that is said.
 
 State that was not finite when the world resumed was not made so by the recovery, for its bytes are checked on their
-way: that is said, and nobody steps down. Called by `job`, `recovery` and `telling_apart`.
+way: that is said, and nobody steps down. What is done about it is in `checks`.
 """
 
 import enum
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from understudy.foundation.ids import StepNumber
-from understudy.protocol import events as ev
-from understudy.protocol.commands import Command, DecisionKind, ResumeAt
-from understudy.protocol.donors import named
+from understudy.protocol.commands import ResumeAt
 from understudy.protocol.positions import Position
-from understudy.protocol.roster import Member
 from understudy.protocol.rungs import Rung
-from understudy.protocol.stages import Stage
-
-if TYPE_CHECKING:
-    from understudy.protocol.job import JobMachine
 
 
 class Source(enum.IntEnum):
@@ -100,60 +92,3 @@ def steps_to_watch(machine_wants: int, plan: ResumeAt, degraded: bool, running: 
         return 0 if running is None else max(0, running.until - plan.step)
     changed = plan.rung is not Rung.SWAP or plan.rewind or plan.donors or degraded
     return machine_wants if changed else 0
-
-
-def on_all_resumed(machine: "JobMachine", at: float) -> list[Command]:
-    """The probation begins."""
-    recovery = machine.recovery
-    plan, before, down = recovery.plan, recovery.probation, recovery.step_down
-    assert plan is not None
-    if recovery.boundary is not None:
-        return []
-    goes_on = before is not None and plan.step <= before.until and plan.step >= before.step
-    stepped = before.stepped if before is not None and goes_on else ()
-    if down is not None:
-        stepped = (*down.bad.stepped, down.bad.rung)
-    recovery.step_down = None
-    rung = Rung.DEGRADE if plan.rung is Rung.SWAP and plan.absent else plan.rung
-    until = StepNumber(plan.step + plan.probation)
-    new = Probation(rung=rung, step=plan.step, until=until, agreed=plan.rewind, stepped=stepped)
-    recovery.probation = new if plan.probation else None
-    bad = sorted(recovery.not_finite)
-    if not bad or not plan.probation:
-        return []
-    hold = f"{named(bad)} {'holds' if len(bad) == 1 else 'hold'} parameters that are not finite"
-    if before is not None and before.watched and before.covers(plan.step) and new.source is Source.LIVE:
-        recovery.probation = before  # it was well when that began
-        return step_down(machine, at, f"{hold} before step {plan.step}")
-    recovery.probation = replace(new, watched=False)
-    note = f"{hold} where the world resumes, before step {plan.step}. They were so before the loss, and this goes on"
-    return [machine.decision(at, DecisionKind.WARN, note)]
-
-
-def on_bad_state(machine: "JobMachine", event: ev.BadStateTold, member: Member) -> list[Command]:
-    probation = machine.recovery.probation
-    current = event.generation == machine.generation and machine.stage is Stage.TRAINING and not machine.released
-    if not current or member.rank is None or machine.roster.holders.get(member.rank) != member.id:
-        return []
-    if probation is None or not probation.watched or not probation.covers(event.step):
-        return []
-    why = f"rank {member.rank} after step {event.step - 1}: {event.why}"
-    return step_down(machine, event.at, why, must=event.certain)
-
-
-def step_down(machine: "JobMachine", at: float, why: str, must: bool = True) -> list[Command]:
-    """Open the next generation, for a lower rung."""
-    reason = distrust(machine, why, must)
-    noted = machine.decision(at, DecisionKind.STEP_DOWN, reason)
-    return [noted, *machine.open(at, reason, DecisionKind.ALARM)]
-
-
-def distrust(machine: "JobMachine", why: str, must: bool = True) -> str:
-    """The next verdict is to step down from the world that is on probation. Returns the words for it."""
-    recovery, bad = machine.recovery, machine.recovery.probation
-    assert bad is not None
-    recovery.step_down, recovery.probation = StepDown(bad=bad, must=must), None
-    before = (
-        f", to which it had stepped down from {', '.join(rung.value for rung in bad.stepped)}" if bad.stepped else ""
-    )
-    return f"bad state on probation (steps {bad.step} to {bad.until - 1}, after {bad.rung.value}{before}): {why}"

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank
@@ -155,20 +155,3 @@ class Roster:
 
     def departing(self) -> list[Member]:
         return [self.members[id_] for _, id_ in sorted(self.leavers.items())]
-
-    @property
-    def spare_count(self) -> int:
-        return len(self.parked) + len(self.starting)
-
-    def copy(self) -> "Roster":
-        return Roster(
-            {id_: replace(member) for id_, member in self.members.items()},
-            dict(self.holders),
-            dict(self.parked),
-            dict(self.starting),
-            self.next_number,
-            {host: dict(taken) for host, taken in self.slots.items()},
-            dict(self.spares_on),
-            dict(self.understudies),
-            dict(self.leavers),
-        )

@@ -140,7 +140,7 @@ class ApiJob:
     def is_well(self) -> bool:
         """Trains with all its ranks, and has a spare that is warm."""
         machine = self.door.machine()
-        if machine is None or machine.stage is not Stage.TRAINING or machine.migration.reasons:
+        if machine is None or machine.stage is not Stage.TRAINING or machine.migration.state.reasons:
             return False
         return len(machine.roster.holders) == RANKS and bool(machine.roster.parked)
 

@@ -223,7 +223,7 @@ class ClusterSimulation(Simulation):
                 self.story.append(f"not carried out: {commands[number:]}")
                 return
             recorded = isinstance(command, RecordGeneration)  # with all that the machine knows by now
-            super().obey((self.machine.recovery.record() if recorded else command,), heard_of_commit)
+            super().obey((self.machine.round.record() if recorded else command,), heard_of_commit)
 
     def _when_to_die(self, commands: int) -> int | None:
         due = commands > 1 and self._take_mishap(MishapKind.COORDINATOR_ACTING)
@@ -327,7 +327,7 @@ class ClusterSimulation(Simulation):
 
     def begin_leadership(self, commands: tuple[Command, ...]) -> None:
         self._tick_at = None
-        self.obey(commands, heard_of_commit=self.machine.recovery.established)
+        self.obey(commands, heard_of_commit=self.machine.round.state.established)
         self._plan_tick()
         self.find_the_leader()
 

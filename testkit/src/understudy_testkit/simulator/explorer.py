@@ -135,7 +135,7 @@ class Branch(World):
                 return ((moves or hears)[0],)
         choices: list[Choice] = [*heard, *moves, *hears]
         if self.faults:
-            ways = ["kill"] if self.machine.refill_at is None else ["kill", "refill, then kill"]
+            ways = ["kill"] if self.machine.pool.state.refill_at is None else ["kill", "refill, then kill"]
             choices += [(way, id_) for id_ in self.members for way in ways]
         if self.moves and self.machine.refusal(self._request()) is None:
             choices.append(("ask for a move", MACHINE))
@@ -201,9 +201,9 @@ class Branch(World):
         self.end(self.own(id_), KILLED)
 
     def _refill(self) -> None:
-        assert self.machine.refill_at is not None
+        assert self.machine.pool.state.refill_at is not None
         before = set(self.members)
-        self.handle(ev.Tick(at=self.machine.refill_at))
+        self.handle(ev.Tick(at=self.machine.pool.state.refill_at))
         for id_ in self.members.keys() - before:
             self._move(self.own(id_))
 

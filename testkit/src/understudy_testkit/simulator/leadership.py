@@ -24,7 +24,8 @@ from understudy.protocol.commands import (
     WatchClosely,
 )
 from understudy.protocol.job import JobMachine
-from understudy.protocol.takeover import Facts, facts_of, take_over
+from understudy.protocol.state import State
+from understudy.protocol.takeover import facts_of, take_over
 from understudy_testkit.simulator.invariants import Violation
 from understudy_testkit.simulator.mishaps import Mishap, MishapKind
 
@@ -49,7 +50,7 @@ class Leadership:
     def __init__(self, world: "ClusterSimulation") -> None:
         self._world = world
         self.leading, self.term = True, 1
-        self.facts: Facts | None = None
+        self.facts: State | None = None
         self.refused_records = 0
         self._attached: set[HostId] = set()
         self._obeyed: dict[HostId, int] = {}

@@ -77,18 +77,18 @@ def check_kill(world: "Simulation", victim: SimulatedMember) -> None:
         raise Violation(f"8: {victim.id} (rank {victim.rank}) was ended after {silent:.1f} s in {victim.place.value}")
     if gone and now - victim.halted_since < policy.unresponsive_timeout:
         raise Violation(f"8: {victim.id} was ended {now - victim.halted_since:.1f} s after it was stopped")
-    if not policy.peer_memory and world.machine.recovery.established and _is_last_holder(world, victim):
+    if not policy.peer_memory and world.machine.round.state.established and _is_last_holder(world, victim):
         raise Violation(f"8: {victim.id} (rank {victim.rank}) was ended, and nobody else holds its state")
 
 
 def check_neglect(world: "Simulation", victim: SimulatedMember) -> None:
     """9: who hangs while others wait for it is not left to a person, if others hold its state and a spare is there."""
     machine = world.machine
-    if victim.rank is None or victim.state is None or not machine.recovery.established:
+    if victim.rank is None or victim.state is None or not machine.round.state.established:
         return
     if victim.id not in machine.roster.members:
         return  # its rank was given to another one, and nobody waits for it
-    if len(machine.recovery.twin_keys) < world.policy.world_size:
+    if len(machine.round.state.twin_keys) < world.policy.world_size:
         return  # news of who holds what were lost
     others = [member for member in world.members.values() if member.alive and member.id != victim.id]
     waits = any(member.place in MEETING_PLACES for member in others)
@@ -96,7 +96,7 @@ def check_neglect(world: "Simulation", victim: SimulatedMember) -> None:
     if not waits or disturbed or _is_last_holder(world, victim):
         return
     home = machine.roster.members[victim.id].host
-    if machine.pool.cannot_fill(1 + len(machine.recovery.vacancies()), world.now, freed=[home]) is None:
+    if machine.pool.cannot_fill(1 + len(machine.round.vacancies()), world.now, freed=[home]) is None:
         raise Violation(f"9: {victim.id} (rank {victim.rank}) hangs, others wait for it, and nobody ended it")
 
 

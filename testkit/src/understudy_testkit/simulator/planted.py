@@ -10,15 +10,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from understudy.foundation.ids import Rank
-from understudy.protocol import job, liveness, losses, planning, recovery, watchdog
-from understudy.protocol.blame import Blame
+from understudy.protocol import liveness, member_loss, planning, round, watchdog
 from understudy.protocol.causes import CauseKind
 from understudy.protocol.commands import Command
 from understudy.protocol.commit import Verdict
+from understudy.protocol.crash_loop import CrashLoop
 from understudy.protocol.hosts import Hosts
 from understudy.protocol.liveness import Condition
+from understudy.protocol.member_loss import MemberLoss
 from understudy.protocol.pool import SparePool
 from understudy.protocol.positions import Position
+from understudy.protocol.watchdog import Watchdog
 from understudy_testkit.simulator import ordinary_scenarios as ordinary
 from understudy_testkit.simulator.active_scenarios import play_with_flips, play_with_moves, play_with_undrains
 from understudy_testkit.simulator.cluster_scenarios import play_on_cluster
@@ -93,9 +95,9 @@ def found_by_explorer(fenced: bool) -> Violation | None:
 
 # -- one for each mending ---------------------------------------------------------------------------------------------
 
-_is_gone, _on_lost, _resume, _init = liveness.is_gone, losses.on_lost, SimulatedMember._resume, Simulation.__init__
-_is_stuck, _room, _ranks_with_state = liveness._is_stuck, SparePool._room, watchdog._ranks_with_state
-_needed_now, _is_empty_for_good = watchdog._needed_now, SparePool.is_empty_for_good
+_is_gone, _on_lost, _resume, _init = liveness.is_gone, MemberLoss.on_lost, SimulatedMember._resume, Simulation.__init__
+_is_stuck, _room, _ranks_with_state = liveness._is_stuck, SparePool._room, Watchdog._ranks_with_state
+_needed_now, _is_empty_for_good = Watchdog._needed_now, SparePool.is_empty_for_good
 
 
 def _silence_is_enough(policy: Any, sighting: Any) -> bool:
@@ -109,8 +111,8 @@ def _waiting_for_word_is_stuck(policy: Any, pace: float, watched: Any) -> bool:
     return _is_stuck(policy, pace, replace(watched, sighting=sighting))
 
 
-def _where_it_stood_counts_for_ever(machine: Any, _member: Any, rank: Rank) -> bool:
-    position, plan = machine.recovery.positions.get(rank), machine.recovery.plan
+def _where_it_stood_counts_for_ever(watch: Watchdog, _member: Any, rank: Rank) -> bool:
+    position, plan = watch.round.state.positions.get(rank), watch.round.state.plan
     return position is None or (position.holds is not None and (plan is None or position.holds == plan.step))
 
 
@@ -126,10 +128,10 @@ def _none_is_on_its_way_anywhere(pool: SparePool, at: float) -> bool:
     return _is_empty_for_good(pool, at) and not pool.roster.starting
 
 
-def _still_counted_as_dying(machine: Any, at: float, member: Any, cause: Any) -> list[Command]:
-    commands = _on_lost(machine, at, member, cause)
+def _still_counted_as_dying(part: MemberLoss, at: float, member: Any, cause: Any) -> list[Command]:
+    commands = _on_lost(part, at, member, cause)
     if member.rank is None:
-        machine.recovery.killed.add(member.id)
+        part.round.state.killed.add(member.id)
     return commands
 
 
@@ -155,17 +157,17 @@ def _nothing(*_: Any, **__: Any) -> None:
     return None
 
 
-def _silent_hosts_hold_state(machine: Any, at: float) -> list[Rank]:
-    silent, machine.hosts.silent = machine.hosts.silent, {}
+def _silent_hosts_hold_state(watch: Watchdog, at: float) -> list[Rank]:
+    silent, watch.hosts.silent = watch.hosts.silent, {}
     try:
-        return _ranks_with_state(machine, at)
+        return _ranks_with_state(watch, at)
     finally:
-        machine.hosts.silent = silent
+        watch.hosts.silent = silent
 
 
-def _without_leavers(machine: Any) -> list[Any]:
-    leavers = machine.roster.leavers.values()
-    return [member for member in _needed_now(machine) if member.id not in leavers]
+def _without_leavers(watch: Watchdog) -> list[Any]:
+    leavers = watch.roster.leavers.values()
+    return [member for member in _needed_now(watch) if member.id not in leavers]
 
 
 def _no_commands(*_: Any) -> list[Command]:
@@ -181,7 +183,7 @@ class _EveryCauseCounts:
 PLANTED = (
     Planted("A1: silence alone ends a rank", liveness, "is_gone", _silence_is_enough, ordinary.play_slow),
     Planted(
-        "A1: the last holder of a state is ended", watchdog, "_why_needed", _nothing, ordinary.play_slow, first=200
+        "A1: the last holder of a state is ended", Watchdog, "_why_needed", _nothing, ordinary.play_slow, first=200
     ),
     Planted(
         "state is built upon that a debugger holds",
@@ -196,7 +198,7 @@ PLANTED = (
     ),
     Planted(
         "who was replaced once never holds a state again",
-        watchdog,
+        Watchdog,
         "_has_state",
         _where_it_stood_counts_for_ever,
         ordinary.play_hang_after_recovery,
@@ -219,7 +221,7 @@ PLANTED = (
     ),
     Planted(
         "A3: a spare that was ended is waited for",
-        job,
+        MemberLoss,
         "on_lost",
         _still_counted_as_dying,
         ordinary.play_sleeping_spare,
@@ -239,14 +241,14 @@ PLANTED = (
         ordinary.play_slow_on_hosts,
         first=50,
     ),
-    Planted("A11: no failure is ever forgotten", Blame, "resumed", _nothing, ordinary.play_transient_errors),
+    Planted("A11: no failure is ever forgotten", CrashLoop, "resumed", _nothing, ordinary.play_transient_errors),
     Planted("A23: a transfer has a fixed deadline", watchdog, "_goes_on", _nothing, ordinary.play_slow_transfer, 40),
     Planted(
-        "U2: who joins does not take part in an evaluation", recovery, "tail_of", _nothing, ordinary.play_in_evaluations
+        "U2: who joins does not take part in an evaluation", round, "tail_of", _nothing, ordinary.play_in_evaluations
     ),
     Planted(
         "a spare that was never started counts against its host",
-        losses,
+        member_loss,
         "CauseKind",
         _EveryCauseCounts,
         play_on_cluster,
@@ -255,7 +257,7 @@ PLANTED = (
     ),
     Planted(
         "nobody looks at a rank that hands itself over",
-        watchdog,
+        Watchdog,
         "_needed_now",
         _without_leavers,
         play_with_moves,
@@ -264,7 +266,7 @@ PLANTED = (
     ),
     Planted(
         "the state of a rank on a silent host is built upon",
-        watchdog,
+        Watchdog,
         "_ranks_with_state",
         _silent_hosts_hold_state,
         play_on_cluster,
@@ -273,7 +275,7 @@ PLANTED = (
     ),
     Planted(
         "a world that is never complete is waited for without an end",
-        watchdog,
+        Watchdog,
         "_judge_gathering",
         _no_commands,
         play_on_cluster,
@@ -298,5 +300,7 @@ PLANTED = (
         1,
         first=368,
     ),
-    Planted("a world that stands still goes on for ever", job, "no_progress", _nothing, ordinary.play_livelock, 40),
+    Planted(
+        "a world that stands still goes on for ever", Watchdog, "no_progress", _nothing, ordinary.play_livelock, 40
+    ),
 )

@@ -46,9 +46,9 @@ def _anonymous(branch: "Branch") -> Snapshot:
                 [_event(event) for event in branch.upward.get(member.id, ())],
                 [_command(command) for command in branch.downward.get(member.id, ())],
                 [name for name, guests in sorted(branch.meetings.items()) if guests >> member.rank & 1],
-                member.id in machine.finished,
-                member.rank in machine.recovery.twin_keys,
-                member.rank in machine.left,
+                member.id in machine.ending.finished,
+                member.rank in machine.round.state.twin_keys,
+                member.rank in machine.ending.left,
             )
         )
         for member in branch.members.values()
@@ -56,7 +56,7 @@ def _anonymous(branch: "Branch") -> Snapshot:
     )
     return (
         *ranks,
-        frozenset(machine.left),
+        frozenset(machine.ending.left),
         machine.stage.value,
         machine.released,
         len(branch.members),
@@ -81,13 +81,13 @@ def _complete(branch: "Branch") -> Snapshot:
         (seen.committed, seen.recorded, seen.verdict),
         frozenset((rank, *entry) for rank, entry in seen.actors.items() if entry[1] in branch.members),
         frozenset(seen.ended.items()),
-        (frozenset(branch.peer_memory.items()), frozenset(seen.by_rank.items()), branch.machine.recovery.absent),
+        (frozenset(branch.peer_memory.items()), frozenset(seen.by_rank.items()), branch.machine.round.state.absent),
         branch.outcome is not None and branch.outcome.reason,
     )
 
 
 def _machine(machine: JobMachine) -> Snapshot:
-    recovery, roster = machine.recovery, machine.roster
+    recovery, roster = machine.round.state, machine.roster
     plan = recovery.plan
     return (
         machine.stage.value,
@@ -100,7 +100,7 @@ def _machine(machine: JobMachine) -> Snapshot:
         frozenset(recovery.twin_keys.items()),
         frozenset(recovery.holdings),
         None if plan is None else (plan.generation, plan.step, plan.donors, plan.rung, plan.distrust),
-        (recovery.probation, recovery.step_down),
+        (recovery.probation, recovery.kind),
         frozenset(recovery.killed),
         (frozenset(recovery.durable.items()), frozenset(recovery.asked_for_checkpoints)),
         tuple(
@@ -108,16 +108,16 @@ def _machine(machine: JobMachine) -> Snapshot:
             for member in roster.members.values()
         ),
         (frozenset(roster.understudies.items()), frozenset(roster.leavers.items())),
-        (frozenset(machine.migration.reasons), frozenset(machine.migration.told.items())),
+        (frozenset(machine.migration.state.reasons), frozenset(machine.migration.state.told.items())),
         (recovery.boundary, frozenset(recovery.leavers_at.items())),
         frozenset(roster.holders.items()),
         tuple(roster.parked),
         tuple(roster.starting),
         roster.next_number,
-        frozenset(machine.finished),
-        frozenset(machine.left),
+        frozenset(machine.ending.finished),
+        frozenset(machine.ending.left),
         machine.released,
-        machine.refill_at is not None,
+        machine.pool.state.refill_at is not None,
     )
 
 

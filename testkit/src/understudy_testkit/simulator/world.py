@@ -84,7 +84,7 @@ class World(ABC):
         if self.outcome is not None:
             return
         self.story.append(event)
-        heard_of_commit = self.machine.recovery.established
+        heard_of_commit = self.machine.round.state.established
         try:
             commands = self.machine.handle(event)
         except Violation:

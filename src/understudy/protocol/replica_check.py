@@ -5,15 +5,25 @@ keep a copy of it. When a twin differs from most of its twins it is ended, and e
 because what it computed since then is in everybody's state by now. Of two that differ nobody can tell who is right:
 both go back and compute again; if they differ again at the same step, the job stops.
 
-Called only by `job`. Ranks without a twin tell digests too, and are not compared.
+Ranks without a twin tell digests too, and are not compared.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from understudy.foundation.ids import Rank, StepNumber
+from understudy.protocol import events as ev
+from understudy.protocol.checks import Checks
+from understudy.protocol.commands import Command, DecisionKind, KeepAgreed, KillMember, Outcome
+from understudy.protocol.context import Context
 from understudy.protocol.donors import named
+from understudy.protocol.ending import EndingState
+from understudy.protocol.recovery_kind import Target
+from understudy.protocol.roster import Member, Roster
+from understudy.protocol.round import Round
+from understudy.protocol.stages import Stage
+from understudy.protocol.succession import FORGOTTEN
 
 _MOST_TOLD = 8
 """Comparisons that may wait for the digests of some ranks at the same time."""
@@ -42,15 +52,12 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Agreement:
+class ReplicaCheckState:
     """`agreed`: the newest state (by the number of its steps) that all twins had in common."""
 
     agreed: StepNumber | None = None
-    told: dict[StepNumber, dict[Rank, str]] = field(default_factory=dict)
+    told: dict[StepNumber, dict[Rank, str]] = field(default_factory=dict, metadata=FORGOTTEN)
     torn_at: StepNumber | None = None  # where two twins differed before
-
-    def copy(self) -> "Agreement":
-        return Agreement(self.agreed, {step: dict(told) for step, told in self.told.items()}, self.torn_at)
 
     def interrupted(self) -> None:
         """A generation was opened: its members tell anew."""
@@ -105,3 +112,60 @@ def compare(step: StepNumber, told: Mapping[Rank, str], twin_keys: Mapping[Rank,
         else:
             torn += ranks
     return Finding(step=step, odd=tuple(sorted(odd)), torn=tuple(sorted(torn)))
+
+
+class ReplicaCheck:
+    """What follows when twins have told their digests: a state on which all agree, or somebody whose bytes differ."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        round_: Round,
+        checks: Checks,
+        ending: EndingState,
+        state: ReplicaCheckState,
+        context: Context,
+    ) -> None:
+        self.roster, self.round, self.checks, self.ending = roster, round_, checks, ending
+        self.state, self.context = state, context
+
+    def on_digest(self, event: ev.DigestTold, member: Member) -> list[Command]:
+        current = (
+            event.generation == self.round.state.generation
+            and self.round.state.stage is Stage.TRAINING
+            and not self.ending.released
+        )
+        if not current or member.rank is None or self.roster.holders.get(member.rank) != member.id:
+            return []
+        round_ = self.round.state
+        present, keys, copied = self.round.present_count, round_.twin_keys, event.copied
+        never_before = self.state.agreed is None
+        finding = self.state.take(member.rank, event.step, event.digest, present, keys, copied)
+        if finding is None or (finding.agreed and not copied):
+            return []
+        if finding.agreed:
+            everybody = tuple(holder.id for holder in self.round.present())
+            keep = KeepAgreed(generation=self.round.state.generation, members=everybody, step=finding.step)
+            return [self.round.record(), keep] if never_before else [keep]  # a successor must know that one can go back
+        return self._on_disagreement(event.at, finding)
+
+    def _on_disagreement(self, at: float, finding: Finding) -> list[Command]:
+        agreed = self.state.agreed
+        since = "no state was agreed on before" if agreed is None else f"all agreed before step {agreed}"
+        reason = f"{finding}; {since}"
+        if finding.torn and self.state.torn_at == finding.step:
+            return self.context.stop(at, Outcome.FAILED, f"{reason}; to compute it again did not help", 1)
+        self.state.torn_at = finding.step if finding.torn else None
+        target = Target.NEWEST if agreed is None else Target.AGREED
+        self.round.state.kind = replace(self.round.state.kind, target=target)
+        probation = self.round.state.probation
+        if agreed is None and probation is not None and probation.covers(finding.step):
+            reason = self.checks.distrust(
+                reason, must=not finding.odd
+            )  # without the odd one, the others are in agreement
+        noted: list[Command] = [self.round.decision(at, DecisionKind.CORRUPT, reason), self.round.record()]
+        if not finding.odd:
+            return noted + self.context.open(at, reason, DecisionKind.ALARM)
+        ended = [self.roster.holder(rank).id for rank in finding.odd]
+        self.round.state.killed.update(ended)
+        return noted + [KillMember(member=member, reason=reason) for member in ended]

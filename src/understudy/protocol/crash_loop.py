@@ -10,14 +10,13 @@ from understudy.protocol.causes import Cause
 
 
 @dataclass(slots=True)
-class Blame:
+class CrashLoop:
     """Remembers the last failure of each rank. Constant cost per loss."""
 
-    deaths_per_step_limit: int
     last: dict[Rank, tuple[StepNumber | None, str]] = field(default_factory=dict)
     deaths: dict[Rank, tuple[StepNumber | None, int]] = field(default_factory=dict)
 
-    def verdict_on(self, rank: Rank, cause: Cause) -> str | None:
+    def why_give_up(self, rank: Rank, cause: Cause, deaths_per_step_limit: int) -> str | None:
         """A reason to stop the job, or None when a replacement makes sense."""
         if cause.repeats:
             return f"rank {rank} failed {_at(cause.step)}, and any other process would fail there too: {cause.detail}"
@@ -31,9 +30,9 @@ class Blame:
         step, count = self.deaths.get(rank, (None, 0))
         count = count + 1 if step == cause.step else 1
         self.deaths[rank] = (cause.step, count)
-        if count > self.deaths_per_step_limit:
+        if count > deaths_per_step_limit:
             return (
-                f"rank {rank} was lost {count} times {_at(cause.step)} (limit {self.deaths_per_step_limit}, "
+                f"rank {rank} was lost {count} times {_at(cause.step)} (limit {deaths_per_step_limit}, "
                 "--max-deaths-per-step)"
             )
         return None
@@ -45,9 +44,6 @@ class Blame:
         self.deaths = {
             rank: deaths for rank, deaths in self.deaths.items() if deaths[0] is not None and deaths[0] >= step
         }
-
-    def copy(self) -> "Blame":
-        return Blame(self.deaths_per_step_limit, dict(self.last), dict(self.deaths))
 
 
 def _at(step: StepNumber | None) -> str:
