@@ -66,9 +66,9 @@ def _linked(text: str) -> str:
 def _command_line() -> Iterator[str]:
     yield "# Command line\n"
     yield "[Flags](../flags.md) tells what workers see. Of the flags of torchrun, one that is *supported* does what it"
-    yield "does in torchrun; one that *differs* works in the way described; one that has *no effect* is accepted, so that a"
-    yield "command line need not be changed (a value other than the default is mentioned at the start); one that is"
-    yield "*refused* is an error which names it (exit code 2).\n"
+    yield "does in torchrun; one that *differs* works in the way described; one that has *no effect* is accepted, so"
+    yield "that a command line need not be changed (a value other than the default is mentioned at the start); one that"
+    yield "is *refused* is an error which names it (exit code 2).\n"
     for name in commands():
         parser = parser_of(name)
         yield f"## `understudy {name}`\n"
@@ -189,7 +189,7 @@ def _tables(struct: Any, path: str, text: str = "") -> Iterator[_PolicyTable]:
     keys, inner = [], []
     for field in msgspec.structs.fields(struct):
         kind = msgspec.inspect.type_info(field.type)
-        told = kind.extra_json_schema["description"] if isinstance(kind, msgspec.inspect.Metadata) else ""
+        told = str((kind.extra_json_schema or {})["description"]) if isinstance(kind, msgspec.inspect.Metadata) else ""
         bare = kind.type if isinstance(kind, msgspec.inspect.Metadata) else kind
         if isinstance(bare, msgspec.inspect.StructType):
             inner.append((bare.cls, f"{path}.{field.encode_name}".lstrip("."), told))
@@ -333,7 +333,7 @@ def _python_api() -> Iterator[str]:
 def _homes() -> dict[str, ast.Module]:
     """The module of each public name, read without loading torch."""
     package = Path(str(understudy.__file__)).parent
-    found = {}
+    found: dict[str, ast.Module] = {}
     for node in ast.walk(ast.parse((package / "__init__.py").read_text())):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("understudy."):
             path = package.joinpath(*str(node.module).split(".")[1:]).with_suffix(".py")

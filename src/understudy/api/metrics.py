@@ -113,7 +113,9 @@ class _Gauges(Collector):
         self.finished = self.stop_seen or (machine is not None and (machine.released or machine.stopped is not None))
         yield _gauge("finished", float(self.finished))
         counters = self._door.counters()
-        refused = {(where, kind): count for where, kinds in counters.items() for kind, count in kinds.items()}
+        refused: dict[tuple[str, ...], float] = {
+            (where, kind): count for where, kinds in counters.items() for kind, count in kinds.items()
+        }
         yield _family("agent_messages_refused", refused)
         if ends := self._certificate_ends():
             yield _by_label("certificate_expires_seconds", ends)
