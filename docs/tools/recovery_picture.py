@@ -28,7 +28,7 @@ _RANKS, _STEPS, _KILLED_RANK, _KILLED_AFTER = 4, 40, 2, 20
 _LIMIT = 1200.0  # seconds for one run
 _PROGRESS = re.compile(r"understudy: (step \d+ \||founding \||wait: no first step|the nursery )")
 
-_COLUMNS = 112
+_COLUMNS = 120
 _WIDTH, _LINE, _MARGIN, _BAR = 7.85, 19, 18, 34  # of a character, a line, the border and the bar above, in pixels
 _COLOURS = (
     (r"\$ ", "#f8f8f2", "bold"),
@@ -85,7 +85,7 @@ def _run(folder: str, name: str, *, kill: bool) -> Iterator[str]:
 
 def _worker(launcher: int, rank: int) -> int:
     """The workers run the script, in the order of their ranks; a spare comes after them."""
-    workers = []
+    workers: list[int] = []
     deadline = time.monotonic() + 10
     while len(workers) <= _RANKS and time.monotonic() < deadline:
         children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
@@ -129,8 +129,10 @@ def _look(line: str) -> tuple[str, str]:
 
 
 def _wrapped(line: str) -> list[str]:
-    indent = " " * (len(line) - len(line.lstrip()) + 4)
-    return textwrap.wrap(line, _COLUMNS, subsequent_indent=indent, drop_whitespace=False) or [""]
+    """What goes on in the next row stands below the text of its own row, behind prefix and label."""
+    label = re.match(r"(understudy: +)?([a-z]+ {2,})?", line)
+    indent = " " * (len(label[0]) if label else 0)
+    return textwrap.wrap(line, _COLUMNS, subsequent_indent=indent) or [""]
 
 
 def main(arguments: list[str]) -> int:

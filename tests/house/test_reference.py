@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from functools import cache
 
 import pytest
 from docs.tools import reference
@@ -9,14 +10,19 @@ from docs.tools import reference
 from understudy.api.metric_names import METRICS
 
 
+@cache
+def made() -> dict[str, str]:
+    return reference.pages()
+
+
 def test_the_pages_are_those_that_the_code_makes() -> None:
     committed = {path.name: path.read_text() for path in reference.FOLDER.glob("*.md")}
-    assert committed == reference.pages(), "run `python docs/tools/reference.py` and commit what it writes"
+    assert committed == made(), "run `python docs/tools/reference.py` and commit what it writes"
 
 
 @pytest.mark.parametrize("command", reference.commands())
 def test_every_flag_is_described_once(command: str) -> None:
-    page = reference.pages()["command-line.md"]
+    page = made()["command-line.md"]
     section = page.partition(f"## `understudy {command}`\n")[2].partition("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     shown = [flag for row in rows for flag in re.findall(r"`(--?[a-z-]+)`", row)]
