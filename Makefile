@@ -1,6 +1,6 @@
 PYTHON ?= python3
 
-.PHONY: check test claims ci
+.PHONY: check test claims docs ci
 
 check:  ## the fast path: style, types, import contracts, tests that start no workers
 	$(PYTHON) -m ruff check .
@@ -12,10 +12,14 @@ check:  ## the fast path: style, types, import contracts, tests that start no wo
 test:  ## all tests, the ones with real worker processes too
 	$(PYTHON) -m pytest
 
-claims:  ## every claim of the README, in full; each says what it measured
+claims:  ## every claim, in full; each says what it measured
 	@failed=0; for claim in claims/*; do \
 		if [ -f $$claim ] && [ -x $$claim ]; then echo "== $$claim"; $$claim || failed=1; fi; \
 	done; exit $$failed
+
+docs:  ## the reference pages from the code, and the site in build/site
+	$(PYTHON) docs/tools/reference.py
+	$(PYTHON) -m mkdocs build --strict --site-dir build/site
 
 ci:  ## the gate, in its own environment
 	.ci/run

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from understudy.cli.policy_file import PolicyFile, read_policy_file
-from understudy.cli.run_flags import add_arguments, read_request
+from understudy.cli.run_flags import read_request
+from understudy.cli.run_parser import add_arguments
 from understudy.errors import SettingsError
 from understudy.protocol.policy import Policy
 from understudy.protocol.rungs import RungLimits

@@ -11,6 +11,7 @@ from understudy.api import views
 from understudy.api.feed import PHASES, Record
 from understudy.api.job import JobDoor
 from understudy.api.last_scrape import Scrapes
+from understudy.api.metric_names import METRICS, NAMESPACE
 from understudy.api.naming import Named
 from understudy.foundation.clock import Clock
 from understudy.ledger.records import DecisionRecord
@@ -41,18 +42,17 @@ class Metrics:
         self._shown.register(Named(self._registry, door.name))
         self._gauges = _Gauges(door, certificates, store_certificates)
         self._registry.register(self._gauges)
-        self._decisions = self._counter("decisions", "Decisions of the coordinator", "kind")
-        self._recoveries = self._counter(
-            "recoveries", "Finished recoveries; swap: somebody was replaced, move: by plan", "kind"
-        )
-        self._actions = self._counter("actions", "Actions that were asked for over HTTP", "action", "outcome")
-        self._alerts = self._counter("webhook_alerts", "Alerts that were posted by monitors", "source", "outcome")
-        self._refusals = self._counter("http_refusals", "Requests over HTTP that were refused", "reason")
+        self._decisions = self._counter("decisions")
+        self._recoveries = self._counter("recoveries")
+        self._actions = self._counter("actions")
+        self._alerts = self._counter("webhook_alerts")
+        self._refusals = self._counter("http_refusals")
+        seconds = METRICS["recovery_seconds"]
         self._seconds = Histogram(
             "recovery_seconds",
-            "Seconds of each phase of a recovery; total: from the first sign of the loss to the resumed world",
-            ("phase",),
-            namespace="understudy",
+            seconds.text,
+            seconds.labels,
+            namespace=NAMESPACE,
             registry=self._registry,
             buckets=_SECONDS,
         )
@@ -62,8 +62,9 @@ class Metrics:
             self._recoveries.labels(name)
         door.feed.listen(self._on_record)
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, namespace="understudy", registry=self._registry)
+    def _counter(self, name: str) -> Counter:
+        told = METRICS[name]
+        return Counter(name, told.text, told.labels, namespace=NAMESPACE, registry=self._registry)
 
     def _on_record(self, record: Record) -> None:
         if isinstance(record, DecisionRecord):
@@ -108,38 +109,33 @@ class _Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         machine = self._door.machine()
-        yield _gauge("leading", "1 while this process decides for the job", float(self._door.leads()))
+        yield _gauge("leading", float(self._door.leads()))
         self.finished = self.stop_seen or (machine is not None and (machine.released or machine.stopped is not None))
-        text = "1 once all ranks have committed their last step, or the job has ended otherwise"
-        yield _gauge("finished", text, float(self.finished))
-        refused = GaugeMetricFamily(
-            "understudy_agent_messages_refused", "Messages of agents that were refused", labels=("where", "kind")
-        )
-        for where, kinds in self._door.counters().items():
-            for kind, count in kinds.items():
-                refused.add_metric((where, kind), count)
-        yield refused
+        yield _gauge("finished", float(self.finished))
+        counters = self._door.counters()
+        refused: dict[tuple[str, ...], float] = {
+            (where, kind): count for where, kinds in counters.items() for kind, count in kinds.items()
+        }
+        yield _family("agent_messages_refused", refused)
         if ends := self._certificate_ends():
-            yield _by_label("certificate_expires_seconds", "When certificates end, as Unix time", "file", ends)
+            yield _by_label("certificate_expires_seconds", ends)
         if machine is not None:
             yield from self._of_job(machine)
 
     def _of_job(self, machine: JobMachine) -> Iterator[Metric]:
         roster = machine.roster
-        yield _gauge("generation", "Number of the present membership", machine.generation)
-        yield _gauge("world_size", "Ranks of the job", machine.policy.world_size)
+        yield _gauge("generation", machine.generation)
+        yield _gauge("world_size", machine.policy.world_size)
         yield from self._of_steps()
         counts = views.rank_counts(machine)
-        yield _by_label("ranks", "Ranks by the standing of their holders", "standing", counts)
-        yield _gauge("degraded", "1 while the world trains without some of its ranks", float(counts["absent"] > 0))
+        yield _by_label("ranks", counts)
+        yield _gauge("degraded", float(counts["absent"] > 0))
         wanted = sum(host.spares for host in machine.hosts.by_id.values())
-        spares = {"warm": len(roster.parked), "starting": len(roster.starting), "wanted": wanted}
-        yield _by_label("spares", "Spare processes", "state", spares)
-        stages = {stage.value: int(stage is machine.stage) for stage in Stage}
-        yield _by_label("stage", "1 for the stage in which the job is", "stage", stages)
+        yield _by_label("spares", {"warm": len(roster.parked), "starting": len(roster.starting), "wanted": wanted})
+        yield _by_label("stage", {stage.value: int(stage is machine.stage) for stage in Stage})
         now = self._door.now()
         states = [views.host_state(host, now) for host in machine.hosts.by_id.values()]
-        yield _by_label("hosts", "Hosts by state", "state", {state: states.count(state) for state in _HOST_STATES})
+        yield _by_label("hosts", {state: states.count(state) for state in _HOST_STATES})
 
     def _certificate_ends(self) -> dict[str, float]:
         """The own ones, those for etcd, and the first of all agents that are connected."""
@@ -153,18 +149,22 @@ class _Gauges(Collector):
     def _of_steps(self) -> Iterator[Metric]:
         committed = self._door.committed()
         if committed.step is not None:
-            yield _gauge("committed_step", "Step that every rank of the world has committed", committed.step)
+            yield _gauge("committed_step", committed.step)
         if committed.unchanged_for is not None:
-            text = "For how long the committed step has stood still"
-            yield _gauge("committed_step_unchanged_seconds", text, committed.unchanged_for)
+            yield _gauge("committed_step_unchanged_seconds", committed.unchanged_for)
 
 
-def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"understudy_{name}", text, value=value)
+def _gauge(name: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"{NAMESPACE}_{name}", METRICS[name].text, value=value)
 
 
-def _by_label(name: str, text: str, label: str, counts: Mapping[str, float]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"understudy_{name}", text, labels=(label,))
-    for value, count in counts.items():
-        family.add_metric((value,), count)
+def _by_label(name: str, counts: Mapping[str, float]) -> GaugeMetricFamily:
+    return _family(name, {(value,): count for value, count in counts.items()})
+
+
+def _family(name: str, counts: Mapping[tuple[str, ...], float]) -> GaugeMetricFamily:
+    told = METRICS[name]
+    family = GaugeMetricFamily(f"{NAMESPACE}_{name}", told.text, labels=told.labels)
+    for values, count in counts.items():
+        family.add_metric(values, count)
     return family

@@ -45,13 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "limits of the run", "as given to `understudy run`; the ledger does not keep them"
     )
     default = Policy(world_size=1)
-    limits.add_argument("--hang-floor", type=float, default=default.stall_floor)
-    limits.add_argument("--hang-factor", type=float, default=default.stall_factor)
-    limits.add_argument("--busy-timeout", type=float, default=default.busy_timeout)
-    limits.add_argument("--idle-timeout", type=float, default=default.idle_timeout)
-    limits.add_argument("--preparation-limit", type=float, default=default.preparation_limit)
-    limits.add_argument("--forming-limit", type=float, default=default.forming_limit)
-    limits.add_argument("--host-patience", type=float, default=default.host_patience)
+    for flag, usual in (
+        ("--hang-floor", default.stall_floor),
+        ("--hang-factor", default.stall_factor),
+        ("--busy-timeout", default.busy_timeout),
+        ("--idle-timeout", default.idle_timeout),
+        ("--preparation-limit", default.preparation_limit),
+        ("--forming-limit", default.forming_limit),
+        ("--host-patience", default.host_patience),
+    ):
+        limits.add_argument(flag, type=float, default=usual, help="as in `understudy run` (default %(default)g)")
     limits.add_argument("--state-gb", type=float, help="GB that one rank holds (default: the largest transfer of RUN)")
 
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from understudy.api.feed import Feed
     from understudy.api.opening import ApiRequest
 
-HTTP = "where the API, /metrics and /health are, HOST:PORT (default: nowhere)"
-TOKENS = "file with the tokens of the API and their roles; without one it only shows"
-HEALTH = "where /health and /ready are, HOST:PORT, for probes without a certificate (default: nowhere)"
+HTTP = "where the API, /metrics and /health are, HOST:PORT (docs/api.md); port 0 is a free one (default: nowhere)"
+TOKENS = "file with the tokens of the API and their roles, read again every 10 s; without one it only shows"
+HEALTH = "where /health and /ready are, HOST:PORT, plain HTTP for probes without a certificate (default: nowhere)"
 RULES = "file that says which alert leads to which action (docs/api.md)"
 
 

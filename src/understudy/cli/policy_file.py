@@ -30,10 +30,10 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class RungTable(_Table, frozen=True, kw_only=True):
-    """`budget`: times that the rung may be taken; if it is not given, what is usual for the rung."""
-
-    allowed: bool = True
-    budget: Count | None = None
+    allowed: Annotated[bool, msgspec.Meta(description="false takes the rung out of the ladder")] = True
+    budget: Annotated[
+        Count | None, msgspec.Meta(description="times in a job that the rung may be taken; if not given, what is usual")
+    ] = None
 
     def limit(self, usual: int | None) -> int | None:
         if not self.allowed:
@@ -42,18 +42,36 @@ class RungTable(_Table, frozen=True, kw_only=True):
 
 
 class PeerMemoryTable(RungTable, frozen=True, kw_only=True):
-    every: Count = _DEFAULT.peer_memory
+    every: Annotated[Count, msgspec.Meta(description="steps between two copies, as --peer-memory; 0: no copies")] = (
+        _DEFAULT.peer_memory
+    )
 
 
 class LadderTable(_Table, frozen=True, kw_only=True):
-    swap: RungTable = RungTable()
-    degrade: RungTable = RungTable()
-    peer_memory: PeerMemoryTable = PeerMemoryTable()
-    restart: RungTable = RungTable()
-    checkpoint: RungTable = RungTable()
-    attempts_per_rung: AtLeastOne = _DEFAULT.attempts_per_rung
-    probation: Count = _DEFAULT.probation
-    recovery_attempts: AtLeastOne = _DEFAULT.recovery_attempts
+    """The descriptions here and in the tables above are those of the reference page (`docs/tools/reference.py`)."""
+
+    swap: Annotated[
+        RungTable, msgspec.Meta(description="a spare takes over the rank, with the state of a rank that holds the same")
+    ] = RungTable()
+    degrade: Annotated[
+        RungTable, msgspec.Meta(description="the world goes on without a replica, at the same global batch")
+    ] = RungTable()
+    peer_memory: Annotated[
+        PeerMemoryTable, msgspec.Meta(description="the state comes from a copy that outlived its process")
+    ] = PeerMemoryTable()
+    restart: Annotated[
+        RungTable, msgspec.Meta(description="all processes begin anew with the state that the old ones saved")
+    ] = RungTable()
+    checkpoint: Annotated[RungTable, msgspec.Meta(description="all ranks go back to what is on disk")] = RungTable()
+    attempts_per_rung: Annotated[
+        AtLeastOne, msgspec.Meta(description="generations in a row that do not resume, until all processes begin anew")
+    ] = _DEFAULT.attempts_per_rung
+    probation: Annotated[
+        Count, msgspec.Meta(description="steps after a recovery in which bad state leads to the next rung; 0: never")
+    ] = _DEFAULT.probation
+    recovery_attempts: Annotated[
+        AtLeastOne, msgspec.Meta(description="generations in a row that do not resume, until the job stops")
+    ] = _DEFAULT.recovery_attempts
 
 
 class LimitsTable(_Table, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from understudy.agent import inventory
 from understudy.agent.supervisor import Supervisor
-from understudy.cli import run_flags
+from understudy.cli import run_flags, run_parser
 from understudy.cli.http_flags import make_feed, read_api_request
 from understudy.cli.log import Log
 from understudy.cli.logged import LoggedTerminal
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from understudy.api.feed import Feed
     from understudy.api.opening import ApiRequest
 
-add_arguments = run_flags.add_arguments
+add_arguments = run_parser.add_arguments
 _WHO = "understudy agent"  # in its log
 _STEPPED = (*STEPPING, Place.RELEASED)
 _LAST_WORDS = 1.0  # seconds for what is written when the workers have ended; the rest had its time before

@@ -1,8 +1,4 @@
-"""The flags of `understudy run`: torchrun's, with torchrun's meanings, and our own.
-
-Written by hand, because the command line must not import the engine; a test compares it with torchrun's own parser.
-`docs/flags.md` says flag by flag what is supported, ignored or refused.
-"""
+"""What becomes of the flags of `understudy run`: one checked request. `run_parser` declares the flags."""
 
 import argparse
 import os
@@ -16,9 +12,8 @@ from pathlib import Path
 
 from understudy.agent.logs import LogPlan, parse_std
 from understudy.agent.plan import LaunchPlan
-from understudy.cli import http_flags
-from understudy.cli.log import FORMATS
 from understudy.cli.policy_file import PolicyFile, read_policy_file
+from understudy.cli.run_parser import add_arguments, comma_separated
 from understudy.errors import SettingsError
 from understudy.protocol.policy import Policy
 from understudy.protocol.rungs import RungLimits
@@ -56,116 +51,6 @@ class RunRequest:
 # Looking at the progress pages costs a little of a core that the ranks could use.
 _LOOKS_AT_MOST_EVERY = 0.25
 _LOOKS_PER_TIMEOUT = 8
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_torchrun_flags(parser)
-    _add_own_flags(parser)
-    parser.add_argument("training_script", help="the script (or module, or program) that every rank runs")
-    parser.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
-
-
-def _flag(group: "argparse._ArgumentGroup", name: str, **settings: object) -> None:
-    """A flag with its torchrun spelling and, where it has one, the spelling with underscores."""
-    spellings = [name] if "-" not in name[2:] else [name, "--" + name[2:].replace("-", "_")]
-    group.add_argument(*spellings, **settings)  # type: ignore[arg-type]
-
-
-def _comma_separated(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _add_torchrun_flags(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("torchrun's flags", "see docs/flags.md for what is supported")
-    _flag(group, "--nnodes", default="1:1", help="number of hosts; more than 1 need --coordinator")
-    _flag(group, "--nproc-per-node", default="1", help="ranks: a number, cpu or auto")
-    _flag(group, "--rdzv-backend", default="static", help="no effect on one host")
-    _flag(group, "--rdzv-endpoint", default="", help="no effect on one host")
-    _flag(group, "--rdzv-id", default="none", help="name of the job, used in the folder of its logs")
-    _flag(group, "--rdzv-conf", default="", help="no effect on one host")
-    _flag(group, "--standalone", action="store_true", help="always so on one host")
-    _flag(group, "--max-restarts", type=int, default=0, help="how often the world may start over before step 1 (0: 3)")
-    _flag(group, "--monitor-interval", type=float, default=0.1, help="no effect: the kernel tells when a rank dies")
-    _flag(group, "--start-method", default="spawn", choices=["spawn", "fork", "forkserver"], help="no effect")
-    _flag(group, "--event-log-handler", default="null", help="refused: events are in the run's ledger")
-    _flag(group, "--role", default="default", help="name in front of teed lines")
-    group.add_argument("-m", "--module", action="store_true", help="the script is a module, as in python -m")
-    _flag(group, "--no-python", action="store_true", help="the script is a program of its own")
-    _flag(group, "--run-path", action="store_true", help="run the script as python would (no difference here)")
-    _add_log_flags(group)
-    _flag(group, "--node-rank", type=int, default=0, help="no effect on one host")
-    _flag(group, "--master-addr", default="127.0.0.1", help="only this host")
-    _flag(group, "--master-port", type=int, default=None, help="no effect: the store's port is chosen freely")
-    _flag(group, "--local-addr", default=None, help="no effect on one host")
-    _flag(group, "--logs-specs", default=None, help="refused")
-    numa = ["node", "socket", "exclusive", "core-complex"]
-    _flag(group, "--numa-binding", default=None, choices=numa, help="refused: use numactl")
-    handled = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
-    _flag(group, "--signals-to-handle", default=handled, help="signals that end the job orderly")
-    _flag(group, "--shutdown-timeout", type=int, default=None, help="seconds from SIGTERM to SIGKILL (default 5)")
-    _flag(group, "--virtual-local-rank", action="store_true", help="refused")
-    _flag(group, "--print-completion", default=None, choices=["bash", "zsh", "tcsh"], help="refused")
-
-
-def _add_log_flags(group: "argparse._ArgumentGroup") -> None:
-    _flag(group, "--log-dir", default=None, help="folder of the log files (default: in the run's folder)")
-    streams = "0 none, 1 stdout, 2 stderr, 3 both, or rank by rank as in 0:3,1:2"
-    group.add_argument("-r", "--redirects", default="0", help=f"streams that go to files only: {streams}")
-    group.add_argument("-t", "--tee", default="0", help=f"streams that go to files and to the console: {streams}")
-    _flag(group, "--log-line-prefix-template", default="", help="prefix of teed lines, with ${rank}, ${role_name} ...")
-    _flag(group, "--local-ranks-filter", default="", help="show only these ranks on the console, as in 0,1")
-    _flag(group, "--duplicate-stdout-filters", type=_comma_separated, default=[], help="refused")
-    _flag(group, "--duplicate-stderr-filters", type=_comma_separated, default=[], help="refused")
-
-
-def _add_own_flags(parser: argparse.ArgumentParser) -> None:
-    """Where the default is None, `policy_file` knows it: what the file says comes before it."""
-    group = parser.add_argument_group("understudy's flags")
-    _flag(group, "--spares", type=int, default=1, help="warm processes to keep ready (default 1)")
-    _flag(group, "--no-nursery", action="store_true", help="start every spare from nothing, instead of forking it")
-    when = "fork the first ranks as well: always, never, or if there are no more cores than ranks (default auto)"
-    _flag(group, "--fork-first-ranks", choices=("auto", "always", "never"), default="auto", help=when)
-    _flag(group, "--run-dir", default=None, help="folder of this run (default ./understudy-runs/<time>-<pid>)")
-    _flag(group, "--digest-every", type=int, default=0, help="take digests every so many steps (default 0: never)")
-    _flag(group, "--compare-twins", type=int, default=0, help="twins compare states every so many steps (0: never)")
-    _flag(group, "--peer-memory", type=int, default=None, help="ranks without a twin are saved every so many steps")
-    _flag(group, "--checkpoint-dir", default="", help="folder of durable checkpoints; the newest one is resumed")
-    _flag(group, "--checkpoint-every", type=int, default=0, help="steps between two durable checkpoints (0: none)")
-    _flag(group, "--no-degrade", action="store_true", help="never go on without a replica that lost a rank")
-    _flag(group, "--max-restarts-from-memory", type=int, default=None, help="times all processes may begin anew")
-    _flag(group, "--policy", type=Path, default=None, help="file with limits and the budget of each rung (TOML)")
-    _flag(group, "--config", type=Path, default=None, help="file with any of these flags, under [run] (TOML)")
-    _flag(group, "--max-replacements", type=int, default=None, help="processes started later")
-    _flag(group, "--max-deaths-per-step", type=int, default=None, help="losses of one rank")
-    _flag(group, "--unresponsive-timeout", type=float, default=None, help="a stopped or deaf rank that others wait for")
-    _flag(group, "--busy-timeout", type=float, default=None, help="a rank busy in a step while all others wait for it")
-    _flag(group, "--idle-timeout", type=float, default=None, help="the same between steps (evaluation, saving)")
-    _flag(group, "--setup-timeout", type=float, default=None, help="from the start to the first step")
-    _flag(group, "--hang-floor", type=float, default=None, help="ranks that all wait for each other, at least")
-    _flag(group, "--hang-factor", type=float, default=None, help="the same, times the typical recent step")
-    _flag(group, "--on-straggler", choices=["note", "move"], default="note", help="what a slow rank leads to")
-    _flag(group, "--device-metrics", default="", help="URL of the DCGM exporter of this host (untested on devices)")
-    _flag(group, "--preparation-limit", type=float, default=None, help="a joiner's preparation")
-    _flag(group, "--forming-limit", type=float, default=None, help="regroup and transfer, seconds")
-    _flag(group, "--coordinator", default="", help="HOST:PORT of every coordinator, for a job on many hosts")
-    _flag(group, "--spare-host", action="store_true", help="offer this whole host as spares")
-    _flag(group, "--host-name", default=None, help="the name of this host in the job (default: its own)")
-    _flag(group, "--job", default="job", help="name of the job on many hosts")
-    _flag(group, "--token-file", type=Path, default=None, help="file with the job's token")
-    _flag(group, "--certs", type=Path, default=None, help="folder with ca.pem, cert.pem and key.pem")
-    _flag(group, "--host-patience", type=float, default=None, help="seconds until a host is lost")
-    _flag(group, "--suspicion", type=float, default=None, help="seconds without ranks for a lost host")
-    _flag(group, "--http", default=None, help=http_flags.HTTP)
-    _flag(group, "--http-tokens", type=Path, default=None, help=http_flags.TOKENS)
-    _flag(group, "--alert-rules", type=Path, default=None, help=http_flags.RULES)
-    _flag(group, "--health", default=None, help=http_flags.HEALTH)
-    _flag(group, "--min-healthy", type=int, default=None, help="ranks that must be well for a request (0: half)")
-    _flag(group, "--notice", type=float, default=0.0, help="on SIGTERM, seconds in which ranks move to other hosts")
-    _flag(group, "--plain", action="store_true", help="no live line on the terminal")
-    _flag(group, "--log-format", choices=FORMATS, default="text", help="lines for people, or JSON for machines")
-
-
-# -- from flags to a request ------------------------------------------------------------------------------------------
 
 
 def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_dir: Path, live: bool) -> RunRequest:
@@ -367,7 +252,7 @@ def _logs(args: argparse.Namespace, run_dir: Path, live: bool) -> LogPlan:
     run_id = args.rdzv_id if args.rdzv_id != "none" else run_dir.name
     root = Path(args.log_dir) if args.log_dir is not None else run_dir / "logs"
     try:
-        only = frozenset(int(rank) for rank in _comma_separated(args.local_ranks_filter))
+        only = frozenset(int(rank) for rank in comma_separated(args.local_ranks_filter))
     except ValueError:
         raise SettingsError(f"--local-ranks-filter {args.local_ranks_filter}: give ranks, as in 0,1,2") from None
     return LogPlan(
@@ -383,7 +268,7 @@ def _logs(args: argparse.Namespace, run_dir: Path, live: bool) -> LogPlan:
 
 def _signals(text: str) -> tuple[signal.Signals, ...]:
     try:
-        return tuple(signal.Signals[name] for name in _comma_separated(text))
+        return tuple(signal.Signals[name] for name in comma_separated(text))
     except KeyError as error:
         raise SettingsError(f"--signals-to-handle {text}: there is no signal {error.args[0]}") from None
 

@@ -8,7 +8,7 @@ from understudy.protocol.hosts import THIS_HOST
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "Lets a host keep so many spares ready from now on. Ranks that the job goes on without come back with them."
-    parser.add_argument("spares", type=int)
+    parser.add_argument("spares", type=int, help="how many")
     parser.add_argument("--host", default=THIS_HOST, help="of many: which one")
     api_actions.add_arguments(parser, text)
 

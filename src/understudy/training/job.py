@@ -64,7 +64,7 @@ _SPARE_PATIENCE = 0.3  # a founding member is told its rank at once; who waits l
 
 
 class Job:
-    """`rank`, `local_rank`, `world_size`, `device` are final when `join()` returns."""
+    """What `join()` returns. `rank`, `local_rank`, `world_size`, `device` and `seed` are final then."""
 
     def __init__(
         self,

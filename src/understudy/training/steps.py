@@ -32,14 +32,21 @@ from understudy.wire import messages
 
 
 class Step:
-    """What the loop yields. `committed` is true after the `with` block of the attempt that counted."""
+    """What the loop yields.
+
+    - `number`: of the step, counted from 0.
+    - `attempt`: how often its body has run before.
+    - `committed`: true after the `with` block of an attempt that counted.
+    - `rehearsing`: true while a joiner runs the body in its sandbox.
+    - `partial`: true after the `with` block if the body ran on a part of the step only, because ranks are absent.
+    """
 
     def __init__(self, number: int, attempt: int, prepare: Callable[[int], None], fetch: Callable[[int], Any]) -> None:
         self.number = number
         self.attempt = attempt
         self.committed = False
         self.rehearsing = False
-        self.partial = False  # the body has run on a part of the step; the next one is yet to come
+        self.partial = False
         self.entered = False
         self.fetched = False
         self._prepare, self._fetch = prepare, fetch
