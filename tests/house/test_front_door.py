@@ -54,7 +54,9 @@ def test_files_that_a_page_names_exist(page: str) -> None:
     """`folder/file.py` is a file of the product, of the tests or of the documents, wherever its package is."""
     named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", (ROOT / page).read_text()))
     known = [
-        path.relative_to(ROOT).as_posix() for top in ("src", "tests", "docs") for path in (ROOT / top).rglob("*.py")
+        path.relative_to(ROOT).as_posix()
+        for top in ("src", "testkit", "tests", "docs")
+        for path in (ROOT / top).rglob("*.py")
     ]
     assert named
     assert {name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in known)} == set()
