@@ -162,8 +162,7 @@ def shut_down(sockets: dict[int, str]) -> int:
 
 def _still_open(sockets: dict[int, str]) -> list[int]:
     """Descriptors that are still what they were: a number is given again once its socket is closed."""
-    current = open_sockets()
-    return [descriptor for descriptor, name in sockets.items() if current.get(descriptor) == name]
+    return [descriptor for descriptor, name in sockets.items() if _is_still(descriptor, name)]
 
 
 def _has_unsent(descriptor: int) -> bool:
