@@ -162,3 +162,15 @@ def test_a_spare_on_its_way_to_a_drained_host_is_nothing_to_wait_for() -> None:
     assert not pool.is_empty_for_good(1.0)
     other.draining = True
     assert pool.roster.starting and pool.is_empty_for_good(1.0)
+
+
+def test_a_rank_that_is_ended_leaves_its_place_to_a_spare() -> None:
+    """All places are taken, an operator has asked for two spares, and one of them is there."""
+    pool = pool_of(spares=0)
+    pool.hosts.by_id[THIS_HOST].spares = 2
+    for number in range(2):
+        pool.roster.seat(pool.roster.new_spare(), Rank(number), Standing.ACTIVE, Generation(1), 0.0)
+    pool.roster.new_spare()
+    assert not pool.is_empty_for_good(1.0) and pool.cannot_fill(1, 1.0) is not None
+    assert pool.has_spares(1, 1.0, [THIS_HOST]) and pool.cannot_fill(1, 1.0, [THIS_HOST]) is None
+    assert not pool.has_spares(2, 1.0, [THIS_HOST])

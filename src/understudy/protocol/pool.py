@@ -114,6 +114,10 @@ class SparePool:
             if count and self.hosts.usable(host, at)
         )
 
+    def has_spares(self, wanted: int, at: float, freed: Sequence[HostId]) -> bool:
+        """Are so many spares there or on their way, with a place for each? `freed`: as for `cannot_fill`."""
+        return self._usable_spares(at, freed) >= wanted
+
     def warm_spares(self, at: float) -> int:
         """Linear in the number of spares."""
         return sum(self.hosts.usable(self.roster.members[id_].host, at) for id_ in self.roster.parked)

@@ -369,9 +369,10 @@ class Watchdog:
                 return f"nobody else holds the state of rank {found.rank}"
         left_to = {watched.rank for watched in members if watched.member in self.roster.leavers.values()}
         wanted = len([rank for rank in ranks if rank not in left_to]) + len(self.round.vacancies())
-        no_more = pool.is_empty_for_good(at)  # then whoever is ended makes room for a new process
-        freed = [self.roster.members[watched.member].host for watched in members] if no_more else []
-        no_spare = pool.cannot_fill(wanted, at, freed)
+        homes = [self.roster.members[watched.member].host for watched in members]
+        no_more = pool.is_empty_for_good(at)
+        # A rank that is ended leaves its place to a spare; room for a new process counts only where no spare will come.
+        no_spare = pool.cannot_fill(wanted, at, homes if no_more or pool.has_spares(wanted, at, homes) else [])
         if alive:
             ready = pool.warm_spares(at) >= wanted or (no_more and no_spare is None)
             return None if ready else "no warm spare is there for it"

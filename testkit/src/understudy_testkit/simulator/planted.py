@@ -26,6 +26,7 @@ from understudy_testkit.simulator.active_scenarios import play_with_flips, play_
 from understudy_testkit.simulator.cluster_scenarios import play_on_cluster
 from understudy_testkit.simulator.explorer import explore
 from understudy_testkit.simulator.invariants import Violation
+from understudy_testkit.simulator.ladder_scenarios import play_degraded
 from understudy_testkit.simulator.member import SimulatedMember
 from understudy_testkit.simulator.places import Place
 from understudy_testkit.simulator.scenarios import Report, play
@@ -151,6 +152,10 @@ def _gives_up_after_a_minute(simulation: Simulation, *args: Any, **kwargs: Any) 
 
 def _always(_self: Any, _since: float) -> bool:
     return True
+
+
+def _never(*_: Any) -> bool:
+    return False
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -290,6 +295,15 @@ PLANTED = (
         play_with_undrains,
         1,
         first=8714,
+    ),
+    Planted(
+        "a rank that hangs keeps the place that a spare would need",
+        SparePool,
+        "has_spares",
+        _never,
+        play_degraded,
+        1,
+        first=4196,
     ),
     Planted(
         "spares that an operator adds take ranks beyond the places of their host",
