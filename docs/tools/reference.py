@@ -91,7 +91,7 @@ def _subcommands(parser: argparse.ArgumentParser) -> Any:
 
 def _of_parser(parser: argparse.ArgumentParser) -> Iterator[str]:
     nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    shown = [action for action in parser._actions if action not in nested and "--help" not in action.option_strings]
+    shown = [action for action in parser._actions if action not in nested and is_documented(action)]
     untitled: list[argparse.Action] = []
     titled = list[tuple["argparse._ArgumentGroup", list[argparse.Action]]]()
     for group in parser._action_groups:
@@ -111,6 +111,11 @@ def _of_parser(parser: argparse.ArgumentParser) -> Iterator[str]:
         for inner in action.choices.values():
             yield f"### `{inner.prog}`\n"
             yield from _of_parser(inner)
+
+
+def is_documented(action: argparse.Action) -> bool:
+    """Not `--help`, and not the former name of a flag."""
+    return "--help" not in action.option_strings and action.help != argparse.SUPPRESS
 
 
 def _table(actions: list[argparse.Action]) -> Iterator[str]:

@@ -31,7 +31,7 @@ def test_a_rank_is_moved_and_one_is_replaced_from_outside(tmp_path: Path) -> Non
     tokens.write_text(f'[[token]]\nname = "test"\nroles = ["act"]\ntoken = "{TOKEN}"\n')
     tokens.chmod(0o600)
     command = [
-        *(sys.executable, "-m", "understudy", "run", "--plain", "--nproc-per-node", "2", "--spares", "1"),
+        *(sys.executable, "-m", "understudy", "run", "--no-progress", "--nproc-per-node", "2", "--spares", "1"),
         *("--run-dir", str(run), "--http", "127.0.0.1:0", "--http-tokens", str(tokens), "--health", "127.0.0.1:0"),
         *("-m", "understudy_testkit.faults.trainee", "--mode", "ddp", "--steps", "100000"),
     ]

@@ -286,7 +286,7 @@ def test_a_peer_that_cannot_be_reached_is_code_1(capsys: pytest.CaptureFixture[s
         (["--peer", "10.0.0.1"], "HOST:PORT"),
         (["--listen", "127.0.0.1:0", "--peer", "127.0.0.1:1"], "one host waits"),
         (["--listen", "127.0.0.1:0", "--wait", "0"], "--wait"),
-        (["--forming-limit", "0"], "--forming-limit"),
+        (["--regroup-timeout", "0"], "--regroup-timeout"),
         (["--state-gb", "inf"], "--state-gb"),
         (["--state-gb", "nan"], "--state-gb"),
     ],

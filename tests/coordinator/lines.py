@@ -12,7 +12,7 @@ from tests.coordinator.acting import RememberingJournal
 
 from understudy.coordinator.keeping import MemoryKeeper, Shelf
 from understudy.coordinator.leading import Leader
-from understudy.coordinator.service import MOST_HOSTS, Service
+from understudy.coordinator.service import MAX_HOSTS, Service
 from understudy.foundation.clock import SystemClock
 from understudy.protocol import events as ev
 from understudy.protocol.policy import Policy
@@ -88,11 +88,11 @@ async def coordinator(
     certificates: Path | None = None,
     leads: bool = True,
     greeting_limit: float = 10.0,
-    most_hosts: int = MOST_HOSTS,
+    max_hosts: int = MAX_HOSTS,
 ) -> AsyncIterator[Place]:
     service = Service("job", TOKEN, greeting_limit=greeting_limit)
     read = None if certificates is None else Certificates.read(certificates)
-    place = Place(service, await service.open("127.0.0.1:0", read, most_hosts), MemoryKeeper(shelf))
+    place = Place(service, await service.open("127.0.0.1:0", read, max_hosts), MemoryKeeper(shelf))
     try:
         if leads:
             await place.lead()

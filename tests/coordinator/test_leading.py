@@ -42,7 +42,7 @@ def test_other_settings_are_refused_for_good() -> None:
         await cluster.attend(cluster.a)
         changed = Policy(world_size=2, hosts=2, host_patience=3.0)
         with pytest.raises(
-            WireError, match=r"other settings than the job: host-patience 3.0 \(the job: 0.8\);"
+            WireError, match=r"other settings than the job: host-timeout 3.0 \(the job: 0.8\);"
         ) as refused:
             leader.welcome(cluster.b.greeting(changed))
         assert refused.value.kind == "settings"

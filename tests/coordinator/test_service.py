@@ -328,7 +328,7 @@ def test_handshakes_that_never_begin_are_bounded(tmp_path: Path) -> None:
     make_set(tmp_path, ["boss"])
 
     async def story() -> None:
-        async with coordinator(most_hosts=20, certificates=tmp_path / "boss") as place:
+        async with coordinator(max_hosts=20, certificates=tmp_path / "boss") as place:
             idle = [await asyncio.open_connection("127.0.0.1", place.port) for _ in range(60)]
             ends = [asyncio.create_task(reader.read()) for reader, _ in idle]
             await until(lambda: sum(end.done() for end in ends) == 40, "those beyond the limit to be closed", 5.0)

@@ -28,8 +28,8 @@ def reasons(run: Run, kind: DecisionKind) -> list[str]:
 @pytest.mark.parametrize(
     ("mode", "flags", "rung"),
     [
-        ("fsdp", ("--peer-memory", "1"), "peer memory: everybody"),
-        ("ddp", ("--compare-twins", "1"), "rewind: everybody goes back to the state before step 6"),
+        ("fsdp", ("--peer-snapshot-every", "1"), "peer memory: everybody"),
+        ("ddp", ("--check-replicas-every", "1"), "rewind: everybody goes back to the state before step 6"),
     ],
     ids=["an older copy", "the agreed state"],
 )
@@ -50,7 +50,7 @@ def test_the_world_steps_down(
     ("flags", "then"),
     [
         # The news that all agree on the state before step 5 may come too late: rank 1 dies early in that step.
-        (("--compare-twins", "1"), "rewind: everybody goes back to the state before step [45],"),
+        (("--check-replicas-every", "1"), "rewind: everybody goes back to the state before step [45],"),
         ((), "there was nothing to step down to"),
     ],
     ids=["the agreed state", "nothing below"],

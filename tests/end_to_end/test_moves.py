@@ -25,7 +25,7 @@ def run_and_move(folder: Path, mode: str, *faults: Fault) -> Run:
     save_schedule(folder / "faults.json", faults)
     script = (str(SCRIPTS / "gated.py"), str(folder), str(GATE), "--mode", mode, "--steps", str(STEPS))
     scheduled = ("--faults", str(folder / "faults.json"), "--proofs", str(folder / "proofs"))
-    flags = (*operator.api_flags(folder), "--hang-floor", "2.0")
+    flags = (*operator.api_flags(folder), "--step-timeout-min", "2.0")
     with understudy_run(folder, *script, *scheduled, flags=flags) as job:
         job.wait_for_output(WARM)
         wait_until(lambda: len(list(folder.glob(f"at-{GATE}-*"))) == 2, "both ranks at the gate")

@@ -47,7 +47,7 @@ def test_so_does_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert seen["m-2"] == seen["m-0"]
 
 
-@pytest.mark.parametrize("flags", [(), ("--no-nursery",)])
+@pytest.mark.parametrize("flags", [(), ("--no-fork-server",)])
 def test_a_traceback_begins_in_the_script(tmp_path: Path, flags: tuple[str, ...]) -> None:
     """The error is raised between two steps, and a swap heals it: the next member never comes to that place."""
     with understudy_run(tmp_path, FACTS, str(tmp_path), "fails", flags=flags) as job:
@@ -111,7 +111,7 @@ def test_workers_outlive_their_nursery_and_a_new_one_serves(
 
 def test_a_run_without_a_nursery(tmp_path: Path, mark: str, reference: Callable[[Setup], Run]) -> None:
     script = (str(SCRIPTS / "gated.py"), str(tmp_path), "4", "--mode", SETUP.mode, "--steps", str(SETUP.steps))
-    with understudy_run(tmp_path, *script, flags=("--no-nursery",)) as job:
+    with understudy_run(tmp_path, *script, flags=("--no-fork-server",)) as job:
         wait_at(tmp_path, 4)
         job.wait_for_output("spares: 1 warm")
         assert nursery_of(mark) is None

@@ -63,7 +63,7 @@ def test_a_body_that_swallows_exceptions_cannot_commit_what_it_should_not(
 
 def test_a_rank_that_leaves_the_loop_alone_is_replaced(tmp_path: Path) -> None:
     script = (str(SCRIPTS / "plain_facts.py"), str(tmp_path), "leaves")
-    with understudy_run(tmp_path, *script, flags=("--hang-floor", "3")) as job:
+    with understudy_run(tmp_path, *script, flags=("--step-timeout-min", "3")) as job:
         assert job.wait() == 0, job.output
         assert "rank 1 left its loop over job.steps() before the last step" in job.output
     assert [swap for recovery in read_run(job.run_dir).recoveries for swap in recovery.swaps] == [

@@ -74,7 +74,7 @@ def test_a_script_that_names_only_its_own_functions(tmp_path: Path) -> None:
 
 def test_a_script_that_works_on_after_its_last_step_is_not_called_hanging(tmp_path: Path) -> None:
     script = (OWN_FUNCTIONS, str(tmp_path / "result"), "--tail", "5")
-    with understudy_run(tmp_path, *script, flags=("--hang-floor", "2")) as job:
+    with understudy_run(tmp_path, *script, flags=("--step-timeout-min", "2")) as job:
         assert job.wait() == 0, job.output
         assert "no progress:" not in job.output
     assert (tmp_path / "result").exists() and not (tmp_path / "run" / "stacks").exists()

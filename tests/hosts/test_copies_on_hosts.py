@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
 ]
 STEPS = 30
-PATIENT = ("--host-patience", "4")  # a machine that is busy with many hosts at once is not a lost one
+PATIENT = ("--host-timeout", "4")  # a machine that is busy with many hosts at once is not a lost one
 MODEL = ("--width", "256")  # so that a copy takes a while
 FAST = Setup(mode="fsdp", ranks=3, spares=0, steps=STEPS, trainee=MODEL)  # the reference need not last
 SETUP = Setup(
@@ -24,7 +24,7 @@ SETUP = Setup(
     ranks=3,
     spares=0,
     steps=STEPS,
-    flags=("--digest-every", "1", "--peer-memory", "1", *PATIENT),
+    flags=("--ledger-digest-every", "1", "--peer-snapshot-every", "1", *PATIENT),
     trainee=("--pause", "0.05", *MODEL),
 )
 Network = dict[str, NamespaceHost]

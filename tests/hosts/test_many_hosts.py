@@ -20,9 +20,11 @@ pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
 ]
 STEPS = 60
-PATIENT = ("--host-patience", "4")  # a machine that is busy with many hosts at once is not a lost one
+PATIENT = ("--host-timeout", "4")  # a machine that is busy with many hosts at once is not a lost one
 FAST = Setup(ranks=6, spares=0, steps=STEPS)  # the reference need not last
-SETUP = Setup(ranks=6, spares=0, steps=STEPS, flags=("--digest-every", "1", *PATIENT), trainee=("--pause", "0.05"))
+SETUP = Setup(
+    ranks=6, spares=0, steps=STEPS, flags=("--ledger-digest-every", "1", *PATIENT), trainee=("--pause", "0.05")
+)
 Network = dict[str, NamespaceHost]
 
 

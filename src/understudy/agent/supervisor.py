@@ -423,9 +423,9 @@ class Supervisor:
             store_host=self._store.host,
             host=self._plan.host,
             store_port=self._store.port,
-            digest_every=self._plan.digest_every,
-            compare_every=self._plan.compare_every,
-            save_every=self._plan.save_every,
+            ledger_digest_every=self._plan.ledger_digest_every,
+            check_replicas_every=self._plan.check_replicas_every,
+            peer_snapshot_every=self._plan.peer_snapshot_every,
             checkpoint_dir=self._plan.checkpoint_dir,
             checkpoint_every=self._plan.checkpoint_every,
         )

@@ -22,8 +22,8 @@ JOB = "job"  # is compared as well, between the hosts of a job and its coordinat
 OF_A_HOST: Mapping[str, frozenset[str]] = {
     "run": frozenset(
         {
-            *("node-rank", "host-name", "local-addr", "spare-host", "spares", "notice", "device-metrics"),
-            *("certs", "token-file", "run-dir", "log-dir", "plain", "log-format", POLICY),
+            *("node-rank", "host-name", "local-addr", "spare-host", "spares", "drain-grace", "device-metrics"),
+            *("certs", "token-file", "run-dir", "log-dir", "no-progress", "log-format", POLICY),
         }
     ),
     "coordinator": frozenset(
@@ -39,7 +39,7 @@ OF_A_HOST: Mapping[str, frozenset[str]] = {
 class Kind(enum.Enum):
     MUST_BE_EQUAL = "must be equal, or the coordinator refuses the host"
     MAY_DIFFER = "may differ"
-    NOT_COMPARED = "differ, and nobody compares them: make sure that it is meant"
+    NOT_COMPARED = "differ, and the coordinator does not compare them: make sure that it is meant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

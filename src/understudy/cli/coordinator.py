@@ -24,7 +24,7 @@ from understudy.coordinator.health import HealthServer, Page
 from understudy.coordinator.keeping import Keeper, MemoryKeeper
 from understudy.coordinator.leading import Leader
 from understudy.coordinator.probes import serving_probes
-from understudy.coordinator.service import MOST_HOSTS, Service
+from understudy.coordinator.service import MAX_HOSTS, Service
 from understudy.coordinator.status import health, is_ready, status
 from understudy.coordinator.store_login import StoreLogin
 from understudy.errors import Deposed, LedgerError, SettingsError
@@ -54,10 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--store", default="memory", help="memory, or etcd://host:2379,host:2379 for several coordinators"
     )
     parser.add_argument(
-        "--most-hosts",
+        "--max-hosts",
         type=int,
-        default=MOST_HOSTS,
-        help=f"connections of agents at a time, so that idle ones cannot fill the memory (default {MOST_HOSTS})",
+        default=MAX_HOSTS,
+        help=f"connections of agents at a time, so that idle ones cannot fill the memory (default {MAX_HOSTS})",
     )
     parser.add_argument("--store-certs", type=Path, help="folder with ca.pem, cert.pem, key.pem: TLS to etcd")
     parser.add_argument(
@@ -139,7 +139,7 @@ async def _run(
     service = Service(args.job, tokens, say=log.say)
     files = BackgroundFiles(log.say)
     try:
-        port = await service.open(args.listen, certificates, args.most_hosts)
+        port = await service.open(args.listen, certificates, args.max_hosts)
         name = args.advertise or f"{args.listen.rpartition(':')[0]}:{port}"
         log.tell("listening", f"listening on {name} for job {args.job}; standing by")
         async with (

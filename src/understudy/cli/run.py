@@ -63,7 +63,7 @@ def main(args: argparse.Namespace) -> int:
         raise SettingsError("training needs torch, which is not installed here: pip install 'understudy[training]'")
     run_dir = _run_dir(args.run_dir, shared=bool(args.coordinator))
     logged = bool(args.coordinator) or args.log_format != "text"
-    live = sys.stderr.isatty() and not args.plain and not logged
+    live = sys.stderr.isatty() and not args.no_progress and not logged
     request = run_flags.read_request(args, dict(os.environ), run_dir, live)
     role = PartyRole.AGENT if args.coordinator else PartyRole.COORDINATOR  # on one host this process decides itself
     certificates = None if args.certs is None else Certificates.read(args.certs, role)
@@ -212,7 +212,7 @@ def _write_run_info(run_dir: Path, request: run_flags.RunRequest) -> Callable[[]
         command=conceal(request.plan.command),
         world_size=request.policy.world_size,
         spares=request.policy.spares,
-        digest_every=request.plan.digest_every,
+        digest_every=request.plan.ledger_digest_every,
         started=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         versions=_versions(),
     )

@@ -79,18 +79,18 @@ def _offer(args: argparse.Namespace, request: RunRequest) -> str:
 
 
 class Departure:
-    """What happens on a signal: only this host's part ends. With --notice its ranks move away first, as long as that
-    lasts; a second signal ends the wait."""
+    """What happens on a signal: only this host's part ends. With --drain-grace its ranks move away first, as long as
+    that lasts; a second signal ends the wait."""
 
     def __init__(self, request: RunRequest, supervisor: Supervisor, relay: Relay, tell: Tell) -> None:
-        self._notice, self._host = request.notice, HostId(request.plan.host)
+        self._grace, self._host = request.drain_grace, HostId(request.plan.host)
         self._supervisor, self._relay, self._tell = supervisor, relay, tell
         self._waiting: asyncio.Task[None] | None = None
 
     def on_signal(self, number: signal.Signals) -> None:
         if self._supervisor.stopping:
             self._supervisor.hurry()
-        if self._notice > 0 and number is signal.SIGTERM and self._waiting is None and self._ranks():
+        if self._grace > 0 and number is signal.SIGTERM and self._waiting is None and self._ranks():
             self._waiting = asyncio.get_running_loop().create_task(self._leave(number))
         else:
             self._end(number, "was received on this host")
@@ -100,15 +100,15 @@ class Departure:
 
     async def _leave(self, number: signal.Signals) -> None:
         clock = SystemClock()
-        deadline = clock.now() + self._notice
+        deadline = clock.now() + self._grace
         asked = False
         ranks = self._ranks()
-        text = f"{number.name}: ranks {ranks} move away from this host within {self._notice:g} s (--notice)"
+        text = f"{number.name}: ranks {ranks} move away from this host within {self._grace:g} s (--drain-grace)"
         self._tell("leaving", text, ranks=ranks)
         while self._ranks() and clock.now() < deadline:
             if self._relay.connected and not asked:
                 asked = True
-                why = f"{number.name} was received there, with {self._notice:g} s notice"
+                why = f"{number.name} was received there, with {self._grace:g} s notice"
                 self._relay.handle(DrainHost(at=clock.now(), host=self._host, reason=why))
             await asyncio.sleep(_LOOK_EVERY)
         left = self._ranks()

@@ -270,7 +270,10 @@ def advice(reason: str) -> str:
         ("its process exited with code", "the process ended itself, without a traceback: see its output above"),
         ("failed twice in a row", "the script itself fails: see its traceback above, correct it and start again"),
         ("without a new fault, and stands still", "the ranks do not do the same: see above where each of them stands"),
-        ("has no twin", "give --peer-memory 1 (copies in the host's memory), use replicas, or --checkpoint-dir"),
+        (
+            "has no twin",
+            "give --peer-snapshot-every 1 (copies in the host's memory), use replicas, or --checkpoint-dir",
+        ),
         ("--spares 0", "start with --spares 1 or more, so that a lost rank can be replaced"),
         ("--max-", "if the losses were not the script's fault, raise the limit that is named above"),
         ("died before they were warm", "look at the spares' output above; the host may be short of memory"),

@@ -19,6 +19,22 @@ from understudy.wire import cluster as wire
 from understudy.wire.roles import Certified, PartyRole
 
 _MOST_SPARES = 1024  # on one host
+_FLAGS = {
+    "hosts": "nnodes",
+    "host_patience": "host-timeout",
+    "suspicion": "host-quarantine",
+    "max_start_overs": "max-restarts",
+    "stall_floor": "step-timeout-min",
+    "stall_factor": "step-timeout-factor",
+    "preparation_limit": "warmup-timeout",
+    "forming_limit": "regroup-timeout",
+    "recovery_attempts": "recovery.max-attempts",
+    "attempts_per_rung": "recovery.attempts-per-strategy",
+    "rungs": "recovery",
+    "probation": "recovery.checked-steps",
+    "peer_memory": "peer-snapshot-every",
+}
+"""Settings that hosts send under a name of their own: so does the previous release, and both can be in one job."""
 _OF_THE_MACHINE = ("donors_per_receiver",)  # follow from a host's CPUs: no flag could make them equal
 
 
@@ -46,11 +62,16 @@ def check_settings(host: str, its: Policy, jobs: Policy) -> None:
     """All hosts of a job must have been started with the same flags."""
     names = differing_settings(its, jobs)
     if names:
-        told = [f"{name.replace('_', '-')} {getattr(its, name)} (the job: {getattr(jobs, name)})" for name in names]
+        told = [f"{_flag(name)} {getattr(its, name)} (the job: {getattr(jobs, name)})" for name in names]
         raise WireError(
             f"host {host} was started with other settings than the job: {', '.join(told)}; give it the same flags",
             kind="settings",
         )
+
+
+def _flag(setting: str) -> str:
+    """The flag or key that sets it."""
+    return _FLAGS.get(setting, setting.replace("_", "-"))
 
 
 def check_role(attend: wire.Attend, certified: Certified | None) -> None:

@@ -24,7 +24,7 @@ from understudy.wire.certificates import Certificates
 from understudy.wire.job_tokens import JobTokens
 from understudy.wire.sealing import SealedStream, answer
 
-MOST_HOSTS = 2100  # one process serves 2,000 within 3 s (`claims/many-agents`); 2,500 idle ones took 315 MB
+MAX_HOSTS = 2100  # one process serves 2,000 within 3 s (`claims/many-agents`); 2,500 idle ones took 315 MB
 _GREETING_LIMIT = 10.0  # seconds until a stream must have said who it is
 _FINAL = ("settings", "job", "other run")  # there is no use in trying again
 
@@ -55,10 +55,10 @@ class Service:
         self._server: Any = None
         self._secure = False
 
-    async def open(self, address: str, certificates: Certificates | None, most_hosts: int = MOST_HOSTS) -> int:
-        """`most_hosts`: that may be connected at a time, with those that have not said who they are."""
+    async def open(self, address: str, certificates: Certificates | None, max_hosts: int = MAX_HOSTS) -> int:
+        """`max_hosts`: that may be connected at a time, with those that have not said who they are."""
         grpc = transport.grpc_module()
-        self._server = grpc.aio.server(options=transport.server_options(most_hosts))
+        self._server = grpc.aio.server(options=transport.server_options(max_hosts))
         handler = grpc.stream_stream_rpc_method_handler(self._attend)
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(transport.SERVICE, {transport.METHOD: handler}),)

@@ -98,7 +98,7 @@ def _rows(policy: Policy, history: History, way: Measured | None) -> Iterator[Ro
     def hang(name: str, expected: float | None, why: str, aside: str = "") -> Row:
         return Row(
             name=name,
-            setting="--hang-floor" if by_floor else "--hang-factor",
+            setting="--step-timeout-min" if by_floor else "--step-timeout-factor",
             per=1.0 if by_floor else history.typical_step or 1.0,
             limit=deadline,
             expected=expected,
@@ -114,7 +114,7 @@ def _rows(policy: Policy, history: History, way: Measured | None) -> Iterator[Ro
         why="19 of 20 steps are done by then" if history.slow_step is not None else "too few steps were seen",
     )
     yield hang(
-        "deadline of ranks that wait for each other (--hang-floor, --hang-factor)",
+        "deadline of ranks that wait for each other (--step-timeout-min, --step-timeout-factor)",
         history.slow_step,
         "19 of 20 steps are done by then" if history.slow_step is not None else "too few steps were seen",
         "; if the script evaluates or saves that often, this is not about steps and can stay",
@@ -129,8 +129,8 @@ def _rows(policy: Policy, history: History, way: Measured | None) -> Iterator[Ro
         why="the longest time between two steps" if history.longest_gap is not None else "too few steps were seen",
     )
     yield Row(
-        name="--preparation-limit",
-        setting="--preparation-limit",
+        name="--warmup-timeout",
+        setting="--warmup-timeout",
         limit=policy.preparation_limit,
         expected=history.preparation,
         why="the longest rehearsal in this run" if history.preparation is not None else "no rehearsal was seen yet",
@@ -138,8 +138,8 @@ def _rows(policy: Policy, history: History, way: Measured | None) -> Iterator[Ro
     )
     yield _forming(policy, history, way)
     yield Row(
-        name="--host-patience",
-        setting="--host-patience",
+        name="--host-timeout",
+        setting="--host-timeout",
         limit=policy.host_patience,
         expected=None if way is None else _FIRST_PAUSE + _ROUND_TRIPS * way.round_trip,
         why="many hosts only; give --peer" if way is None else "to connect again after a short break",
@@ -152,8 +152,8 @@ def _forming(policy: Policy, history: History, way: Measured | None) -> Row:
     known = [(seconds, why) for seconds, why in found if seconds is not None]
     expected, why = max(known, default=(None, "no recovery was seen yet"))
     return Row(
-        name="--forming-limit",
-        setting="--forming-limit",
+        name="--regroup-timeout",
+        setting="--regroup-timeout",
         limit=policy.forming_limit,
         expected=expected,
         why=why,

@@ -80,7 +80,7 @@ def run_campaign(
     folder: Path,
     arms: tuple[str, ...] = (),
     progress: Callable[[str, int, int], None] = lambda *_: None,
-    quiet_patience: float = 60.0,
+    quiet_timeout: float = 60.0,
     wanted: Callable[[Turn], bool] = lambda _: True,
 ) -> Campaign:
     """`wanted` may leave out turns, for a short look."""
@@ -94,7 +94,7 @@ def run_campaign(
             results.append(msgspec.json.decode(kept.read_bytes(), type=RunResult))
             continue
         progress(f"{turn.name}: waiting for a quiet machine", number, len(order))
-        busy = wait_until_quiet(quiet_patience)
+        busy = wait_until_quiet(quiet_timeout)
 
         def show(steps: int, faults: int, name: str = turn.name, place: int = number) -> None:
             progress(f"{name}: step {steps}/{scenario.work.steps}, {faults} faults", place, len(order))

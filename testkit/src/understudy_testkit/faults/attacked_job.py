@@ -48,10 +48,10 @@ class AttackedJob:
     def flags(self, host: str) -> tuple[str, ...]:
         """Of `understudy run`, up to the script."""
         return (
-            *("--plain", "--run-dir", str(self.run_dir), "--coordinator", self.way.address, "--host-name", host),
+            *("--no-progress", "--run-dir", str(self.run_dir), "--coordinator", self.way.address, "--host-name", host),
             *("--nnodes", str(len(HOSTS)), "--nproc-per-node", "1", "--local-addr", "127.0.0.1"),
             *("--certs", str(self.certificates / host), "--token-file", str(self.folder / "token")),
-            *("--host-patience", _PATIENCE, "--spares", "0", *self.setup.flags),
+            *("--host-timeout", _PATIENCE, "--spares", "0", *self.setup.flags),
         )
 
     def script(self) -> tuple[str, ...]:

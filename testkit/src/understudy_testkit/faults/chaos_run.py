@@ -77,11 +77,19 @@ def plain_setup(schedule: Schedule) -> Setup:
 
 
 def _setup(folder: Path, schedule: Schedule) -> Setup:
-    flags = ["--digest-every", "1", "--hang-floor", "4.0", "--busy-timeout", "8.0", *api_flags(folder / "tokens")]
+    flags = [
+        "--ledger-digest-every",
+        "1",
+        "--step-timeout-min",
+        "4.0",
+        "--busy-timeout",
+        "8.0",
+        *api_flags(folder / "tokens"),
+    ]
     if schedule.compare_every:
-        flags += ["--compare-twins", str(schedule.compare_every)]
+        flags += ["--check-replicas-every", str(schedule.compare_every)]
     if schedule.save_every:
-        flags += ["--peer-memory", str(schedule.save_every)]
+        flags += ["--peer-snapshot-every", str(schedule.save_every)]
     gate = ("--gate", str(folder / "gate"), "--ending", str(folder / "endings"))
     return Setup(
         mode=schedule.mode.value,

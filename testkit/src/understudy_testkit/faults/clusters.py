@@ -24,6 +24,7 @@ from understudy_testkit.faults.catalogue import Fault
 from understudy_testkit.faults.injector import fired
 from understudy_testkit.faults.namespaces import NamespaceHost
 from understudy_testkit.faults.proving import TRAINEE, NotProven, Setup, fault_flags, require_identical
+from understudy_testkit.faults.releases import spelled
 from understudy_testkit.faults.watching import decided_so_far, page_of
 
 PORT, HTTP_PORT = 29400, 29401
@@ -99,7 +100,7 @@ class Cluster:
     def start_agent(self, host: NamespaceHost, number: int) -> Started:
         spare = host in self.spare_hosts
         command = [
-            *(sys.executable, "-m", "understudy", "run", "--plain", "--run-dir", str(self.run_dir)),
+            *(sys.executable, "-m", "understudy", "run", "--no-progress", "--run-dir", str(self.run_dir)),
             *("--coordinator", self.addresses, "--nnodes", str(len(self.hosts)), "--host-name", host.name),
             *("--nproc-per-node", str(self.ranks_per_host), "--local-addr", host.address),
             *("--token-file", str(self._token_file()), *self._certs(host), "--spares", str(self.setup.spares)),
@@ -115,6 +116,7 @@ class Cluster:
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "eth0"}
         if host.name in self.installations:
             environment["PYTHONPATH"] = str(self.installations[host.name])
+            command = spelled(command, self.installations[host.name])
         with open(output, "wb") as file:
             process = subprocess.Popen(
                 host.command(*command),

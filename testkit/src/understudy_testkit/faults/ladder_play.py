@@ -105,7 +105,7 @@ def play(path: Path, folder: Path) -> str:
 
 def _setup(scenario: Scenario, folder: Path, whole: bool = False) -> Setup:
     """`whole`: without faults, and without anything that helps against them."""
-    flags = ["--digest-every", "1", "--hang-floor", "2.0", "--busy-timeout", "5.0"]
+    flags = ["--ledger-digest-every", "1", "--step-timeout-min", "2.0", "--busy-timeout", "5.0"]
     if not whole:
         flags += scenario.flags
         if scenario.checkpoint_every:

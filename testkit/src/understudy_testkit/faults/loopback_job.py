@@ -73,7 +73,7 @@ class LoopbackJob:
         spare, number = host in self.spare_hosts, (*self.hosts, *self.spare_hosts).index(host)
         addresses = [f"127.0.0.1:{port}" for port in self.seats]
         command = [
-            *(sys.executable, "-m", "understudy", "run", "--plain", "--run-dir", str(self.run_dir)),
+            *(sys.executable, "-m", "understudy", "run", "--no-progress", "--run-dir", str(self.run_dir)),
             *("--job", self.name, "--coordinator", ",".join(addresses), "--host-name", host),
             *("--nnodes", str(len(self.hosts)), "--nproc-per-node", str(self.setup.ranks // len(self.hosts))),
             *("--local-addr", "127.0.0.1", "--token-file", str(self.folder / "token")),

@@ -36,7 +36,7 @@ class Setup:
     ranks: int = 4
     spares: int = 1
     trainee: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ("--digest-every", "1", "--hang-floor", "2.0", "--busy-timeout", "5.0")
+    flags: tuple[str, ...] = ("--ledger-digest-every", "1", "--step-timeout-min", "2.0", "--busy-timeout", "5.0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def outcome_in(folder: Path, exit_code: int, seconds: float) -> Outcome:
 
 def launch_command(run_dir: Path, setup: Setup) -> list[str]:
     return [
-        *(sys.executable, "-m", "understudy", "run", "--plain", "--run-dir", str(run_dir)),
+        *(sys.executable, "-m", "understudy", "run", "--no-progress", "--run-dir", str(run_dir)),
         *("--nproc-per-node", str(setup.ranks), "--spares", str(setup.spares), *setup.flags, *TRAINEE),
         *("--mode", setup.mode, "--steps", str(setup.steps), *setup.trainee),
     ]

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import understudy
+from understudy.cli.former_names import FLAGS
 from understudy.wire.versions import PROTOCOL
 from understudy_testkit.faults.proving import NotProven
 
@@ -104,6 +106,15 @@ def renumbered(protocol: int, folder: Path) -> Path:
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {PACKAGE.name}\nVersion: 0.{protocol}\n")
     return _compiled(folder)
+
+
+def spelled(arguments: Sequence[str], installation: Path) -> list[str]:
+    """A command line with the names of flags that this installation knows. Releases from before there were former names
+    know only those."""
+    if (installation / PACKAGE.name / "cli" / "former_names.py").exists():
+        return list(arguments)
+    former = {name: old for old, name in FLAGS.items()}
+    return [former.get(argument, argument) for argument in arguments]
 
 
 def ask(installation: Path, *command: str) -> str:

@@ -28,8 +28,15 @@ def _restart(scenario: Scenario, place: Place) -> Command:
 
 def _understudy(scenario: Scenario, place: Place) -> Command:
     run = (sys.executable, "-m", "understudy", "run", "--nproc-per-node", str(scenario.work.ranks))
-    flags = ("--spares", str(scenario.spares), "--run-dir", str(place.folder / "understudy"), "--hang-floor", "2.0")
-    start = ("--fork-first-ranks", "never")
+    flags = (
+        "--spares",
+        str(scenario.spares),
+        "--run-dir",
+        str(place.folder / "understudy"),
+        "--step-timeout-min",
+        "2.0",
+    )
+    start = ("--fork-initial-ranks", "never")
     return Command(arguments=(*run, *flags, *start, "-m", f"{_WORKERS}.understudy", *place.worker_arguments))
 
 
@@ -62,8 +69,8 @@ UNDERSTUDY = Arm(
     title="understudy run with a warm spare",
     settings={
         "--spares (scenario)": "idle processes that hold no rank until they are needed",
-        "--fork-first-ranks never": "ranks start as under torchrun; a faster start would hide what faults cost",
-        "--hang-floor 2.0": "a rank without progress for 2 s counts as hung (the default is made for long steps)",
+        "--fork-initial-ranks never": "ranks start as under torchrun; a faster start would hide what faults cost",
+        "--step-timeout-min 2.0": "a rank without progress for 2 s counts as hung (the default is made for long steps)",
     },
     command=_understudy,
     modes=("ddp", "hsdp"),

@@ -15,7 +15,7 @@ Network = dict[str, NamespaceHost]
 
 def _setup(pause: float) -> Setup:
     trainee = ("--pause", str(pause))
-    return Setup(ranks=2, spares=0, steps=120, flags=("--digest-every", "1"), trainee=trainee)
+    return Setup(ranks=2, spares=0, steps=120, flags=("--ledger-digest-every", "1"), trainee=trainee)
 
 
 @contextmanager

@@ -107,7 +107,7 @@ def ends() -> Iterator[Row]:
         yield Row(
             name=f"a bit flipped in step {step} of 16",
             ranks=4,
-            flags=("--compare-twins", "4"),
+            flags=("--check-replicas-every", "4"),
             disturb=(f"flip@optimizer:{step}:1",),
             replaced=(1,),
         )
@@ -161,7 +161,7 @@ def shapes() -> Iterator[Row]:
 
 
 def between_steps() -> Iterator[Row]:
-    impatient = ("--hang-floor", "2", "--busy-timeout", "5")
+    impatient = ("--step-timeout-min", "2", "--busy-timeout", "5")
     yield Row(
         name="an evaluation longer than every deadline in a step",
         shape="evaluating",

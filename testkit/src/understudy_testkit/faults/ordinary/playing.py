@@ -90,7 +90,7 @@ def _perform(folder: Path, row: Row) -> Ended:
     flags = tuple(flag.replace("{disk}", str(folder / "disk")) for flag in row.flags)
     run_dir = Path(flags[flags.index("--run-dir") + 1]) if "--run-dir" in flags else folder / "run"
     command = [
-        *(sys.executable, "-m", "understudy", "run", "--plain", "--digest-every", "1"),
+        *(sys.executable, "-m", "understudy", "run", "--no-progress", "--ledger-digest-every", "1"),
         *(() if "--run-dir" in flags else ("--run-dir", str(run_dir))),
         *("--nproc-per-node", str(row.ranks), "--spares", str(row.spares), *flags, *_SCRIPT),
         *("--shape", row.shape, "--steps", str(row.steps), "--step-time", str(row.step_time)),
