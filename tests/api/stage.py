@@ -14,7 +14,7 @@ from tests.ledger.made_up import WrittenAtOnce
 
 from understudy.api.app import Api, Settings, make_api
 from understudy.api.audit import Audit
-from understudy.api.feed import Feed
+from understudy.api.event_stream import EventStream
 from understudy.api.job import OneHost
 from understudy.api.limits import Limits
 from understudy.api.rules import Rules
@@ -56,10 +56,10 @@ class Stage(Play):
         self, folder: Path, *, rules: Rules | None = None, limits: Limits | None = None, open_: bool = False
     ) -> None:
         super().__init__()
-        self.feed = Feed()
+        self.event_stream = EventStream()
         self.machine = AskableMachine(Policy(world_size=2, spares=1))
         self.coordinator = Coordinator(
-            self.machine, port=self.port, clock=self.clock, journals=(self.journal, self.feed)
+            self.machine, port=self.port, clock=self.clock, journals=(self.journal, self.event_stream)
         )
         self.coordinator.advanced(6, 7)
         self.folder, self.faults = folder, list[Exception]()
@@ -68,7 +68,7 @@ class Stage(Play):
             "job",
             self.coordinator,
             clock=self.clock,
-            feed=self.feed,
+            event_stream=self.event_stream,
             tell=self.coordinator.handle,
             steps=lambda: self.steps,
         )

@@ -10,7 +10,7 @@ from tests.ledger.made_up import WrittenAtOnce
 
 from understudy.api import last_scrape
 from understudy.api.last_scrape import Scrapes
-from understudy.api.opening import ApiRequest, serving
+from understudy.api.setup import ApiRequest, serving
 from understudy.foundation.clock import SetClock, SystemClock
 from understudy.ledger.writing import RecordLog
 

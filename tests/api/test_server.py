@@ -17,9 +17,9 @@ from understudy.api import server as server_module
 from understudy.api.address import ADDRESS_FILE
 from understudy.api.job import JobDoor
 from understudy.api.metrics import Metrics
-from understudy.api.opening import ApiRequest, serving
 from understudy.api.rules import Rules
 from understudy.api.server import ApiServer
+from understudy.api.setup import ApiRequest, serving
 from understudy.errors import SettingsError
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import HostId
@@ -113,7 +113,7 @@ def test_a_stream_ends_with_the_server(tmp_path: Path) -> None:
         reading = asyncio.create_task(ask(server.port, request))
         await asyncio.sleep(0.1)
         stage.lose("m-1", 10.0)
-        stage.feed.close()
+        stage.event_stream.close()
         answer = await reading
         assert b"event: decision" in answer and b"signal 9" in answer
 

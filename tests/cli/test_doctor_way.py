@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from understudy.cli.examination import line, listening, measuring
+from understudy.cli.examination import listening, measuring, peer_connection
 from understudy.cli.examination.finding import Finding
-from understudy.cli.examination.line import Line
 from understudy.cli.examination.measuring import Effort, Way
+from understudy.cli.examination.peer_connection import PeerConnection
 from understudy.cli.examination.route import Route
 from understudy.cli.main import main
 from understudy.errors import WireError
@@ -65,12 +65,12 @@ def waiting(token: str = TOKEN, limit: float = 30.0, wall: Callable[[], float] =
 
 
 @contextmanager
-def admitted() -> Iterator[tuple[Line, Waiting]]:
+def admitted() -> Iterator[tuple[PeerConnection, Waiting]]:
     """A line that has been let in, to ask what it likes."""
     other = waiting()
     with socket.create_connection(("127.0.0.1", other.port)) as connection:
-        own = Line(connection, 5.0)
-        line.introduce(own, TOKEN)
+        own = PeerConnection(connection, 5.0)
+        peer_connection.introduce(own, TOKEN)
         yield own, other
 
 
@@ -111,7 +111,7 @@ def test_a_listener_without_the_token_is_not_believed() -> None:
             connection, _ = server.accept()
             with connection:
                 connection.sendall(b"understudy doctor 1\n" + bytes(32))
-                answer = Line(connection, 5.0).take(64)
+                answer = PeerConnection(connection, 5.0).take(64)
                 connection.sendall(answer[32:])
 
         thread = threading.Thread(target=pretend)
@@ -158,7 +158,7 @@ def test_a_way_that_carries_nothing_is_said_to_be_slow(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     "request_bytes",
     [
-        struct.pack(">cI", b"d", line.LARGEST_ROUND + 1),
+        struct.pack(">cI", b"d", peer_connection.LARGEST_ROUND + 1),
         struct.pack(">cI", b"u", 2**32 - 1),
         struct.pack(">cI", b"x", 0),
     ],
@@ -172,22 +172,22 @@ def test_what_is_too_much_or_unknown_ends_the_line(request_bytes: bytes) -> None
 
 
 def test_requests_end_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "MOST_REQUESTS", 3)
+    monkeypatch.setattr(peer_connection, "MOST_REQUESTS", 3)
     with admitted() as (own, other):
         for _ in range(3):
-            line.ask_time(own)
+            peer_connection.ask_time(own)
         with pytest.raises(ConnectionError):
-            line.ask_time(own)
+            peer_connection.ask_time(own)
     monkeypatch.undo()
     assert "1 broke off" in other.end_by_examination().what
 
 
 def test_all_bytes_together_end_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "MOST_BYTES", 1000)
+    monkeypatch.setattr(peer_connection, "MOST_BYTES", 1000)
     with admitted() as (own, other):
-        line.fetch_round(own, 600)
+        peer_connection.fetch_round(own, 600)
         with pytest.raises(ConnectionError):
-            line.fetch_round(own, 600)
+            peer_connection.fetch_round(own, 600)
     monkeypatch.undo()
     assert "1 broke off" in other.end_by_examination().what
 
@@ -198,12 +198,12 @@ def test_a_table_that_is_none_is_refused() -> None:
         for answer in (struct.pack(">H", 65535), struct.pack(">H", 2) + b"[]"):
             theirs.sendall(answer)
             with pytest.raises(WireError):
-                line.ask_versions(_plain(ours))
+                peer_connection.ask_versions(_plain(ours))
 
 
-def _plain(connection: socket.socket) -> Line:
+def _plain(connection: socket.socket) -> PeerConnection:
     """A Unix socket has no setting for small packets."""
-    made = Line.__new__(Line)
+    made = PeerConnection.__new__(PeerConnection)
     made._socket, made._deadline, made._scrap = connection, time.monotonic() + 5, bytearray(1024)
     return made
 

@@ -88,12 +88,17 @@ FORMER_POLICY = {
 }
 POLICY = {
     "recovery": {
-        **{"checked-steps": 4, "attempts-per-strategy": 6, "max-attempts": 7},
+        "checked-steps": 4,
+        "attempts-per-strategy": 6,
+        "max-attempts": 7,
         "peer-memory": {"snapshot-every": 8},
     },
     "limits": {
-        **{"step-timeout-min": 1.5, "host-quarantine": 2, "host-timeout": 3},
-        **{"regroup-timeout": 4, "warmup-timeout": 5},
+        "step-timeout-min": 1.5,
+        "host-quarantine": 2,
+        "host-timeout": 3,
+        "regroup-timeout": 4,
+        "warmup-timeout": 5,
     },
 }
 

@@ -17,7 +17,7 @@ from understudy.wire.messages import FromAgent
 
 
 @dataclass
-class RememberingPort:
+class RememberedEffects:
     done: list[tuple[object, ...]] = field(default_factory=list)
 
     def start_member(self, member: MemberId, seat: Seat | None, host: HostId, store: str = "") -> None:  # noqa: ARG002
@@ -59,7 +59,7 @@ class Play:
     """Two ranks (m-0, m-1) and one spare (m-2), trained and warm."""
 
     def __init__(self, policy: Policy | None = None) -> None:
-        self.clock, self.port, self.journal = SetClock(), RememberingPort(), RememberingJournal()
+        self.clock, self.port, self.journal = SetClock(), RememberedEffects(), RememberingJournal()
         self.coordinator = Coordinator(
             JobMachine(policy or Policy(world_size=2, spares=1)),
             port=self.port,

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from tests.coordinator.acting import Play, RememberingPort
+from tests.coordinator.acting import Play, RememberedEffects
 
-from understudy.coordinator.port import MemoryGenerations
+from understudy.coordinator.effects import MemoryGenerations
 from understudy.foundation.ids import MemberId
 from understudy.ledger.records import DecisionRecord
 from understudy.protocol.commands import Outcome, RecordGeneration, StopJob
@@ -83,14 +83,14 @@ def test_a_generation_is_stored_before_anybody_hears_of_it() -> None:
             order.append(f"stored {generation.generation}")
             super().record(generation, facts)
 
-    class Port(RememberingPort):
+    class Effects(RememberedEffects):
         def send(self, member: MemberId, message: msg.FromAgent) -> None:
             assert not isinstance(message, msg.KeepWarm | msg.AskStacks | msg.AskActivity)
             order.append(f"sent {message.generation}")
             super().send(member, message)
 
     play = Play()
-    play.coordinator._generations, play.coordinator._port = Store(), Port()
+    play.coordinator._generations, play.coordinator._effects = Store(), Effects()
     play.begin()
     play.lose("m-1", at=10.0)
     assert order.index("stored 2") < order.index("sent 2")
@@ -101,14 +101,14 @@ def test_a_port_that_answers_at_once_does_not_mix_up_two_events() -> None:
     play.begin()
     lost: list[str] = []
 
-    class Port(RememberingPort):
+    class Effects(RememberedEffects):
         def send(self, member: MemberId, message: msg.FromAgent) -> None:
             super().send(member, message)
             if isinstance(message, msg.Abandon) and not lost:
                 lost.append(member)
                 play.lose("m-0", at=10.1)
 
-    port = play.coordinator._port = Port()
+    port = play.coordinator._effects = Effects()
     play.lose("m-1", at=10.0)
     kinds = [type(entry[2]).__name__ if entry[0] == "send" else entry[0] for entry in port.done]
     assert kinds[:2] == ["Abandon", "Assign"], "the first event is carried out to its end"

@@ -150,7 +150,7 @@ def test_what_the_pages_say() -> None:
             assert (said["committed_step"], said["absent_ranks"]) == (None, [])
             assert said["refused"] == {"grpc": {"unauthorised": 2}, "http": {"not found": 1}}
             assert health(place.service) == {"healthy": True, "leading": True}
-            place.keeper.depose()
+            place.state_store.depose()
             assert health(place.service) == {"healthy": True, "leading": False}
 
     play(story)
@@ -191,7 +191,7 @@ def test_ready_is_who_leads_or_knows_who_does() -> None:
     async def story() -> None:
         async with coordinator() as place:
             assert is_ready(place.service)
-            place.keeper.depose()
+            place.state_store.depose()
             assert not is_ready(place.service)
         async with coordinator(leads=False) as place:
             place.service.leads = ""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from tests.coordinator.acting import Play, RememberingPort
+from tests.coordinator.acting import Play, RememberedEffects
 
 from understudy.errors import Deposed
 from understudy.foundation.ids import Generation, MemberId
@@ -34,11 +34,11 @@ class SlowGenerations:
             await asyncio.sleep(0)
 
 
-async def trained(port: RememberingPort | None = None) -> tuple[Play, SlowGenerations]:
+async def trained(port: RememberedEffects | None = None) -> tuple[Play, SlowGenerations]:
     play, store = Play(), SlowGenerations()
     play.coordinator._generations = store
     if port is not None:
-        play.port = play.coordinator._port = port
+        play.port = play.coordinator._effects = port
     play.begin()
     await store.write()
     play.port.take()
@@ -124,13 +124,13 @@ def test_a_port_that_answers_at_once_after_a_record_does_not_mix_up_two_events()
     """The answer comes from within the sending to the first of two members."""
 
     async def scene() -> None:
-        class Port(RememberingPort):
+        class Effects(RememberedEffects):
             def send(self, member: MemberId, message: msg.FromAgent) -> None:
                 super().send(member, message)
                 if isinstance(message, msg.Abandon) and message.generation == 2 and member == "m-0":
                     play.lose("m-0", at=10.1)
 
-        port = Port()
+        port = Effects()
         play, store = await trained(port)
         play.lose("m-1", at=10.0)
         await store.write()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.running import SCRIPTS, understudy_run
 
-from understudy.ledger.comparing import Verdict, compare
+from understudy.ledger.comparing import ComparisonVerdict, compare
 from understudy.ledger.reading import Run, read_run
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
@@ -56,7 +56,7 @@ def test_everything_that_a_script_does_survives_a_swap(
     assert (tmp_path / "killed").exists()
     run = read_run(job.run_dir)
     comparison = compare(expected, run)
-    assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
+    assert comparison.verdict is ComparisonVerdict.IDENTICAL, comparison.sentence()
     assert [swap[0] for recovery in run.recoveries for swap in recovery.swaps] == [3]
 
 

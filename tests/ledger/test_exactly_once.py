@@ -8,7 +8,7 @@ import pytest
 from tests.ledger.made_up import committed, info, write_run
 
 from understudy.cli import verify
-from understudy.ledger.comparing import Verdict
+from understudy.ledger.comparing import ComparisonVerdict
 from understudy.ledger.exactly_once import Proof, prove
 from understudy.ledger.reading import read_run
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, Sharing, StepRecord, Taken
@@ -175,7 +175,7 @@ def test_verify_says_it_of_a_degraded_run(tmp_path: Path, capsys: pytest.Capture
     two = write_run(tmp_path / "b", [*whole(0), *degraded(1, (2,))], run_info=info(RANKS))
     parser = argparse.ArgumentParser()
     verify.add_arguments(parser)
-    assert verify.main(parser.parse_args([str(one), str(two)])) == verify.EXIT_CODES[Verdict.DIFFERENT]
+    assert verify.main(parser.parse_args([str(one), str(two)])) == verify.EXIT_CODES[ComparisonVerdict.DIFFERENT]
     *_, data, verdict = capsys.readouterr().out.splitlines()
     assert data.startswith("data of B  every sample of 2 steps was used once, 1 of them without some ranks")
     assert verdict.startswith("different, first at step 1, rank 2, record")

@@ -24,7 +24,7 @@ _READ_BYTES = 1 << 16
 _UNSENT_LIMIT = 2 * LIMIT  # a member that does not read is cut off here; it will connect again or be ended
 
 
-class Connections:
+class WorkerConnections:
     """`deliver` gets every message of an admitted member (its Hello first), `gone` the end of its connection."""
 
     def __init__(

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from understudy.errors import WireError
 from understudy.foundation.ids import MemberId
-from understudy.wire import handover
+from understudy.wire import fd_passing
 
 _EMPTY_EVERY = 0.002
 _READ_BYTES = 1 << 18
@@ -39,7 +39,7 @@ class HeldConnections:
         self.refused = 0
         self._is_member = is_member
         self._held: list[_Held] = []
-        self._path = handover.address(path)
+        self._path = fd_passing.address(path)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         _allow_many_descriptors()
@@ -77,7 +77,7 @@ class HeldConnections:
     def _take_all(self) -> None:
         while True:
             try:
-                told, connections = handover.receive(self._line)
+                told, connections = fd_passing.receive(self._line)
             except WireError:
                 self.refused += 1
                 continue

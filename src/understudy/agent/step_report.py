@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from understudy.agent.members import Worker, step_of
 from understudy.detection.progress import Progress
 from understudy.foundation.ids import MemberId
-from understudy.wire.cluster import LARGEST_STEP
+from understudy.wire.host_messages import LARGEST_STEP
 
 _EVERY = 1.0  # seconds between two reports
 

@@ -13,10 +13,10 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from understudy.api import actions, reading, webhooks
-from understudy.api.asking import Desk, WallClock
+from understudy.api import action_pages, reading, webhooks
+from understudy.api.actions import Actions, WallClock
 from understudy.api.audit import Audit
-from understudy.api.gate import App, Gate, Refused
+from understudy.api.auth import AccessControl, App, Refused
 from understudy.api.job import JobDoor, NotLeading
 from understudy.api.limits import Limits
 from understudy.api.metrics import CONTENT_TYPE, Metrics
@@ -60,17 +60,17 @@ class Settings:
 
 @dataclass(frozen=True)
 class Api:
-    """`app`: behind its gate. `described`: the application itself, for its description."""
+    """`app`: behind its access control. `described`: the application itself, for its description."""
 
     app: App
     described: FastAPI
     metrics: Metrics
-    desk: Desk
+    actions: Actions
 
 
 def make_api(door: JobDoor, audit: Audit, settings: Settings) -> Api:
     metrics = Metrics(door, settings.clock, settings.certificates, settings.store_certificates)
-    desk = Desk(
+    actions = Actions(
         door,
         audit=audit,
         metrics=metrics,
@@ -91,20 +91,20 @@ def make_api(door: JobDoor, audit: Audit, settings: Settings) -> Api:
         responses=_REFUSALS,
     )
     app.include_router(reading.router(door, settings.limits, settings.leader_url), prefix="/v1")
-    app.include_router(actions.router(door, desk), prefix="/v1/actions")
-    app.include_router(webhooks.router(desk), prefix="/v1/webhooks")
+    app.include_router(action_pages.router(door, actions), prefix="/v1/actions")
+    app.include_router(webhooks.router(actions), prefix="/v1/webhooks")
     _add_plain_pages(app, door, metrics, settings.pages)
     _add_refusals(app, metrics, settings.leader_url)
-    gate = Gate(
+    access = AccessControl(
         app,
         tokens=settings.tokens,
-        buckets=desk.buckets,
+        buckets=actions.buckets,
         limits=settings.limits,
         clock=settings.clock,
         metrics=metrics,
         on_fault=settings.on_fault,
     )
-    return Api(gate, app, metrics, desk)
+    return Api(access, app, metrics, actions)
 
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from understudy.api import views
-from understudy.api.feed import PHASES, Record
+from understudy.api.event_stream import PHASES, Record
 from understudy.api.job import JobDoor
 from understudy.api.last_scrape import Scrapes
 from understudy.api.metric_names import METRICS, NAMESPACE
@@ -60,7 +60,7 @@ class Metrics:
             self._decisions.labels(kind.value)
         for name in ("swap", "regroup", "move"):
             self._recoveries.labels(name)
-        door.feed.listen(self._on_record)
+        door.event_stream.listen(self._on_record)
 
     def _counter(self, name: str) -> Counter:
         told = METRICS[name]

@@ -36,29 +36,29 @@ class Given(BaseModel):
 # -- actions ----------------------------------------------------------------------------------------------------------
 
 
-class Action(Asked):
+class ActionBody(Asked):
     reason: Reason
     dry_run: Annotated[bool, Field(description="only say what would be decided")] = False
 
 
-class Migrate(Action):
+class Migrate(ActionBody):
     ranks: Annotated[list[RankNumber], Field(min_length=1, max_length=MOST_RANKS)]
 
 
-class Drain(Action):
+class Drain(ActionBody):
     host: Name
 
 
-class Replace(Action):
+class Replace(ActionBody):
     rank: RankNumber
     member: Annotated[Name | None, Field(description="only if it is still this one that holds the rank")] = None
 
 
-class Abort(Action):
+class Abort(ActionBody):
     pass
 
 
-class Spares(Action):
+class Spares(ActionBody):
     host: Name
     spares: Annotated[int, Field(ge=0, le=1024)]
 

@@ -1,6 +1,6 @@
 """uvicorn inside the loop that already runs: no signal handlers, no log, limits, and no way to end the job.
 
-Connections are accepted and limited by `wire.connections`, and requests by `api.gate`."""
+Connections are accepted and limited by `wire.connections`, and requests by `api.auth`."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from understudy.api.gate import CERTIFIED, App
+from understudy.api.auth import CERTIFIED, App
 from understudy.wire.certificates import Certificates
 from understudy.wire.connections import NO_REQUEST, Acceptor, ConnectionLimits, Refusals, Ticket, listen
 from understudy.wire.roles import certified_peer

@@ -1,10 +1,10 @@
-"""From the machine and the feed to what is shown. Reads only, and every page is made at one moment."""
+"""From the machine and the event stream to what is shown. Reads only, and every page is made at one moment."""
 
 from collections.abc import Mapping
 
 import msgspec
 
-from understudy.api.feed import Numbered
+from understudy.api.event_stream import Numbered
 from understudy.api.job import JobDoor
 from understudy.api.models import EventView, HostView, JobView, MemberView, Overview, RecoveryView
 from understudy.foundation.ids import HostId, MemberId
@@ -18,7 +18,7 @@ _SEATED = (Standing.JOINING, Standing.PREPARED, Standing.ACTIVE)
 
 def job(door: JobDoor, leader_url: str | None) -> JobView:
     machine = door.machine()
-    recoveries = door.feed.recoveries(200)
+    recoveries = door.event_stream.recoveries(200)
     stopped = None if machine is None else machine.stopped
     committed = door.committed()
     absent = [] if machine is None else sorted(machine.round.state.absent)
@@ -37,10 +37,10 @@ def job(door: JobDoor, leader_url: str | None) -> JobView:
         absent_ranks=list(absent),
         spares_warm=0 if machine is None else len(machine.roster.parked),
         spares_starting=0 if machine is None else len(machine.roster.starting),
-        predicted_recovery_seconds=door.feed.predicted_recovery(),
-        recoveries=door.feed.recovered,
+        predicted_recovery_seconds=door.event_stream.predicted_recovery(),
+        recoveries=door.event_stream.recovered,
         last_recovery=recovery(recoveries[-1], door.now()) if recoveries else None,
-        newest_event=door.feed.newest,
+        newest_event=door.event_stream.newest,
         outcome=None if stopped is None else stopped.outcome.value,
         reason=None if stopped is None else stopped.reason,
     )

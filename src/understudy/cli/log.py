@@ -25,7 +25,7 @@ _WARNINGS = frozenset(
 
 class Log:
     """`host`: where it is said. `run`: which run of the job it is, as soon as that is known. Implements
-    `coordinator.port.Journal` and `agent.relay.Tell`."""
+    `coordinator.effects.Journal` and `agent.coordinator_client.Tell`."""
 
     def __init__(
         self,

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 from understudy.agent import inventory
 from understudy.agent.supervisor import Supervisor
 from understudy.cli import run_flags, run_parser
-from understudy.cli.http_flags import make_feed, read_api_request
+from understudy.cli.http_flags import make_event_stream, read_api_request
 from understudy.cli.log import Log
 from understudy.cli.logged import LoggedTerminal
 from understudy.cli.run_on_host import run_on_host
 from understudy.cli.terminal import Terminal, View, make_terminal
 from understudy.cli.token_files import read_job_tokens
 from understudy.coordinator.coordinator import Coordinator
-from understudy.coordinator.port import Journals
+from understudy.coordinator.effects import Journals
 from understudy.coordinator.probes import serving_probes
 from understudy.detection.contract import STEPPING
 from understudy.detection.progress import Place
@@ -49,8 +49,8 @@ from understudy.wire.renewal import watched
 from understudy.wire.roles import PartyRole
 
 if TYPE_CHECKING:
-    from understudy.api.feed import Feed
-    from understudy.api.opening import ApiRequest
+    from understudy.api.event_stream import EventStream
+    from understudy.api.setup import ApiRequest
 
 add_arguments = run_parser.add_arguments
 _WHO = "understudy agent"  # in its log
@@ -94,8 +94,8 @@ async def _run(
     clock = SystemClock()
     files = BackgroundFiles(terminal.say)
     decisions = RecordLog.open(files, request.plan.run_dir / "ledger", DECISIONS, restore)
-    feed = make_feed(api)
-    journals = Journals((decisions, terminal, *(() if feed is None else (feed,))), terminal.say)
+    event_stream = make_event_stream(api)
+    journals = Journals((decisions, terminal, *(() if event_stream is None else (event_stream,))), terminal.say)
     supervisor = Supervisor(
         request.plan,
         clock=clock,
@@ -106,14 +106,14 @@ async def _run(
         report=journals.append,
         ledger_remade=restore,
     )
-    coordinator = Coordinator(JobMachine(request.policy), port=supervisor, clock=clock, journals=(journals,))
+    coordinator = Coordinator(JobMachine(request.policy), effects=supervisor, clock=clock, journals=(journals,))
     _handle_signals(request.signals, coordinator, supervisor)
     terminal.begin(conceal(request.plan.command), request.policy.world_size, request.policy.spares, request.remarks)
     showing = asyncio.create_task(terminal.keep_showing(lambda: _view(coordinator, supervisor)))
     try:
         async with (
             serving_probes(health, lambda: coordinator.machine.stopped is None, terminal.say),
-            _serving(api, feed, coordinator, supervisor, request, terminal, files),
+            _serving(api, event_stream, coordinator, supervisor, request, terminal, files),
         ):
             stop = await supervisor.run(coordinator)
     finally:
@@ -128,7 +128,7 @@ async def _run(
 @asynccontextmanager
 async def _serving(
     api: "ApiRequest | None",
-    feed: "Feed | None",
+    event_stream: "EventStream | None",
     coordinator: Coordinator,
     supervisor: Supervisor,
     request: run_flags.RunRequest,
@@ -136,18 +136,18 @@ async def _serving(
     files: BackgroundFiles,
 ) -> AsyncIterator[None]:
     """The HTTP API beside the job, if it was asked for."""
-    if api is None or feed is None:
+    if api is None or event_stream is None:
         yield
         return
     from understudy.api.job import OneHost
-    from understudy.api.opening import serving
+    from understudy.api.setup import serving
 
     run_dir, own = request.plan.run_dir, inventory.read(request.plan.environment)
     door = OneHost(
         run_dir.name,
         coordinator,
         clock=SystemClock(),
-        feed=feed,
+        event_stream=event_stream,
         tell=supervisor.tell,  # as its own events, so that its timer is set again and a failure ends the job orderly
         steps=lambda: _steps(supervisor),
         inventory=own,

@@ -15,8 +15,8 @@ from typing import Any
 from understudy.cli import api_client
 from understudy.cli.api_client import UNREACHABLE, ApiProblem, Client, client_for, find_run, standby_advice
 from understudy.errors import LedgerError
+from understudy.ledger.narrative import summarize
 from understudy.ledger.reading import read_run
-from understudy.ledger.story import summarize
 from understudy.protocol.commands import DecisionKind
 from understudy.wire.renewal import WARN_BEFORE, day_of
 

@@ -3,8 +3,8 @@
 A generation must be durable before anybody acts on it: while it is being written, whatever was decided later waits in a
 queue, and events are still taken.
 
-Knows: the machine, the doors of `port`. Does not know: processes, sockets, terminals. Called by the agent of a host
-(through a Protocol; neither imports the other) and joined to it by the command line.
+Knows: the machine, the interfaces of `effects`. Does not know: processes, sockets, terminals. Called by the agent of a
+host (through a Protocol; neither imports the other) and joined to it by the command line.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from understudy.coordinator import orders
-from understudy.coordinator.port import GenerationStore, Journal, Journals, MemoryGenerations, Port
+from understudy.coordinator.effects import Effects, GenerationStore, Journal, Journals, MemoryGenerations
 from understudy.coordinator.recovery_clock import RecoveryClock
 from understudy.coordinator.steps import HostSteps
 from understudy.foundation.clock import Clock
@@ -33,7 +33,7 @@ class Coordinator:
         self,
         machine: JobMachine,
         *,
-        port: Port,
+        effects: Effects,
         clock: Clock,
         journals: Sequence[Journal],
         generations: GenerationStore | None = None,
@@ -41,7 +41,7 @@ class Coordinator:
     ) -> None:
         """`say`: hears of a journal that fails."""
         self.machine = machine
-        self._port, self._clock, self._journals = port, clock, Journals(journals, say)
+        self._effects, self._clock, self._journals = effects, clock, Journals(journals, say)
         self._generations: GenerationStore = generations or MemoryGenerations()
         self._recovery_clock = RecoveryClock()
         self.steps = HostSteps(clock)
@@ -180,13 +180,13 @@ class Coordinator:
             case cmd.StartMember():
                 self._start(command)
             case cmd.WatchClosely(hosts=hosts):
-                self._port.watch_closely(hosts)
+                self._effects.watch_closely(hosts)
             case cmd.AskCheckpoints(members=members):
                 self._tell(members, orders.ask_checkpoints(command))
             case cmd.AssignRank():
                 self._assign(command)
             case cmd.DismissStranger(member=member, host=host, reason=reason):
-                self._port.dismiss(member, host, reason)
+                self._effects.dismiss(member, host, reason)
             case cmd.AskStep(members=members):
                 self._tell(members, orders.ask_step(command))
             case cmd.KeepAgreed(members=members):
@@ -200,16 +200,16 @@ class Coordinator:
             case cmd.ReleaseMembers(members=members):
                 self._tell(members, orders.release(command))
             case cmd.KillMember(member=member, hang=hang, reason=reason):
-                self._port.kill(member, hang=hang, reason=reason)
+                self._effects.kill(member, hang=hang, reason=reason)
             case cmd.StopJob():
-                self._port.stop(command)
+                self._effects.stop(command)
             case _:
                 raise AssertionError(f"no way to carry out {command!r}")
 
     def _start(self, command: cmd.StartMember) -> None:
         seat = command.seat
         store = "" if seat is None else self._store_of(seat.store)
-        self._port.start_member(command.member, seat, command.host, store)
+        self._effects.start_member(command.member, seat, command.host, store)
 
     def _abandon(self, command: cmd.AbandonGeneration) -> None:
         """Whoever leaves a rank and whoever takes it over make their connection while the others come to a stop."""
@@ -227,7 +227,7 @@ class Coordinator:
         if not left and not command.founding and self._clock.now() < self._bequests_until:
             return  # the machine says it again before long
         message = orders.assign(command, self.machine.policy, self._store_of(command.store), left)
-        self._port.send(command.member, message)
+        self._effects.send(command.member, message)
 
     def _store_of(self, host: HostId) -> str:
         """Where its c10d store listens; empty where workers know it anyway."""
@@ -236,7 +236,7 @@ class Coordinator:
 
     def _tell(self, members: Sequence[MemberId], message: FromAgent) -> None:
         for member in members:
-            self._port.send(member, message)
+            self._effects.send(member, message)
 
     def _note(self, decision: cmd.RecordDecision) -> None:
         record = DecisionRecord(

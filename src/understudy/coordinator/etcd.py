@@ -1,4 +1,4 @@
-"""The keeper that stands on etcd: leadership is a key with a lease, and every write is a transaction that names it.
+"""The state store on etcd: leadership is a key with a lease, and every write is a transaction that names it.
 
 A leader that cannot refresh its lease stops leading by its own clock before etcd would let the key go. Facts that are
 too long for one request go in pieces, and count once the head that names them is written.
@@ -34,7 +34,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     content: bytes = b""  # where it is short enough
 
 
-class EtcdKeeper:
+class EtcdStateStore:
     """`address`: etcd://h1:2379,h2:2379. `job`: jobs do not see each other. `say`: told when etcd does not answer."""
 
     def __init__(

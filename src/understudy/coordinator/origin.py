@@ -8,14 +8,14 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import fields
 
-from understudy.coordinator.hosts import HostLines
+from understudy.coordinator.hosts import HostConnections
 from understudy.errors import WireError
 from understudy.foundation.ids import HostId, MemberId, Rank
 from understudy.protocol import events as ev
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
 from understudy.protocol.requests import DrainHost
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 from understudy.wire.roles import Certified, PartyRole
 
 _MOST_SPARES = 1024  # on one host
@@ -92,7 +92,7 @@ def check_certificate(attend: wire.Attend, certified: Certified | None) -> None:
         )
 
 
-def check_event(lines: HostLines, host: HostId, event: ev.Event) -> None:
+def check_event(lines: HostConnections, host: HostId, event: ev.Event) -> None:
     if isinstance(event, DrainHost) and event.host != host:
         raise WireError(f"host {host} wants host {event.host} to be drained", kind="not its own")
     if isinstance(event, ev.ActivityObserved) and event.host != host:
@@ -104,13 +104,13 @@ def check_event(lines: HostLines, host: HostId, event: ev.Event) -> None:
             check_home(lines, host, member)
 
 
-def check_home(lines: HostLines, host: HostId, member: MemberId) -> None:
+def check_home(lines: HostConnections, host: HostId, member: MemberId) -> None:
     if lines.home_of(member) not in (None, host):
         raise WireError(f"host {host} speaks for {member}, which lives elsewhere", kind="not its own")
 
 
 def owns(
-    lines: HostLines, machine: JobMachine, former: Mapping[MemberId, Rank], host: HostId, left: wire.Bequeathed
+    lines: HostConnections, machine: JobMachine, former: Mapping[MemberId, Rank], host: HostId, left: wire.Bequeathed
 ) -> bool:
     """May this host say what a rank leaves? For the rank of a member that lives there; for no other one. `former`: who
     held which rank at a takeover; it may have died while nobody led."""

@@ -12,17 +12,17 @@ from collections.abc import Callable
 from typing import Any
 
 from understudy.coordinator import origin
-from understudy.coordinator.hosts import Line
-from understudy.coordinator.leading import Leader
+from understudy.coordinator.hosts import HostConnection
+from understudy.coordinator.leader import Leader
 from understudy.coordinator.rate import LineRate
 from understudy.coordinator.runs import RunOver
 from understudy.errors import WireError
 from understudy.foundation.clock import SystemClock
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 from understudy.wire import transport, versions
 from understudy.wire.certificates import Certificates
 from understudy.wire.job_tokens import JobTokens
-from understudy.wire.sealing import SealedStream, answer
+from understudy.wire.message_auth import AuthenticatedStream, answer
 
 MAX_HOSTS = 2100  # one process serves 2,000 within 3 s (`claims/many-agents`); 2,500 idle ones took 315 MB
 _GREETING_LIMIT = 10.0  # seconds until a stream must have said who it is
@@ -107,7 +107,7 @@ class Service:
             return
         await self._serve(leader, line, attend, stream, context)
 
-    async def _greeting(self, stream: SealedStream) -> wire.Attend:
+    async def _greeting(self, stream: AuthenticatedStream) -> wire.Attend:
         data = await stream.read()
         if data is None:
             raise WireError("it ended before it had said who it is", kind="no greeting")
@@ -123,7 +123,7 @@ class Service:
         code = "UNAUTHENTICATED" if kind in ("unauthorised", "replayed") else "INVALID_ARGUMENT"
         await context.abort(transport.grpc_module().StatusCode[code], str(error) or "it did not say who it is")
 
-    async def _explain(self, stream: SealedStream, attend: wire.Attend, error: WireError) -> None:
+    async def _explain(self, stream: AuthenticatedStream, attend: wire.Attend, error: WireError) -> None:
         """Refused with a sentence: it knows the token."""
         self._complain(attend, error)
         await self._refuse(stream, wire.Refuse(reason=str(error), final=_is_final(attend, error)), error.kind)
@@ -135,12 +135,14 @@ class Service:
             self._complained.add((attend.agent, error.kind))
             self._say(f"refused: {error}")
 
-    async def _refuse(self, stream: SealedStream, refusal: wire.Refuse, kind: str) -> None:
+    async def _refuse(self, stream: AuthenticatedStream, refusal: wire.Refuse, kind: str) -> None:
         self.refused[kind] += 1
         with contextlib.suppress(Exception):
             await stream.write(wire.encode(refusal))
 
-    async def _serve(self, leader: Leader, line: Line, attend: wire.Attend, stream: SealedStream, context: Any) -> None:
+    async def _serve(
+        self, leader: Leader, line: HostConnection, attend: wire.Attend, stream: AuthenticatedStream, context: Any
+    ) -> None:
         """Until one side ends it. The handler of a call must not be cancelled from inside: gRPC would tell nobody."""
         closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line.on_close = lambda: None if closed.done() else closed.set_result(None)
@@ -166,7 +168,9 @@ class Service:
         if not reading.done():
             await context.abort(transport.grpc_module().StatusCode.ABORTED, "the coordinator has closed this line")
 
-    async def _read(self, leader: Leader, line: Line, attend: wire.Attend, stream: SealedStream) -> str:
+    async def _read(
+        self, leader: Leader, line: HostConnection, attend: wire.Attend, stream: AuthenticatedStream
+    ) -> str:
         leader.attended(attend)
         rate = self.make_rate()
         while (data := await stream.read()) is not None:
@@ -181,7 +185,7 @@ class Service:
             leader.heard(line, message)
         return "the connection ended"
 
-    async def _write(self, leader: Leader, line: Line, stream: SealedStream) -> None:
+    async def _write(self, leader: Leader, line: HostConnection, stream: AuthenticatedStream) -> None:
         """An order that waited here may be older than the leadership."""
         with contextlib.suppress(Exception):  # a connection that does not take it has ended, and reading says why
             while True:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from understudy.coordinator.coordinator import Coordinator
-from understudy.coordinator.leading import Leader
+from understudy.coordinator.leader import Leader
 from understudy.coordinator.service import Service
 from understudy.foundation.ids import HostId
 from understudy.protocol.hosts import Host

@@ -1,7 +1,7 @@
 """How agents and coordinators reach each other: one gRPC method, and what makes a silent peer noticed.
 
-Messages are our own (`wire.cluster`), so no generated code is needed. The transport's keep-alive is the heartbeat of a
-host: it costs no Python.
+Messages are our own (`wire.host_messages`), so no generated code is needed. The transport's keep-alive is the heartbeat
+of a host: it costs no Python.
 """
 
 import functools
@@ -11,7 +11,7 @@ from typing import Any
 
 from understudy.errors import SettingsError
 from understudy.wire.certificates import Certificates, CertificateSet
-from understudy.wire.cluster import LARGEST
+from understudy.wire.host_messages import LARGEST
 from understudy.wire.roles import NAME, Certified
 
 SERVICE, METHOD = "understudy.v1.Coordinator", "Attend"

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from understudy.ledger.narrative import duration
 from understudy.ledger.records import RecoveryRecord, TransferRecord
 from understudy.ledger.run import Run
-from understudy.ledger.story import duration
 
 _FIRST_STEPS = 2  # of a member; compilation and allocation make them long
 _RECENT = 50  # steps from which the deadline of a hang is learnt

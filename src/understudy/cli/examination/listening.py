@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from understudy.cli.examination.finding import Finding, span
-from understudy.cli.examination.line import EXAMINATION_LIMIT, GREETING_LIMIT, Line, admit, obey
+from understudy.cli.examination.peer_connection import EXAMINATION_LIMIT, GREETING_LIMIT, PeerConnection, admit, obey
 from understudy.errors import SettingsError, WireError
 
 _BACKLOG = 4
@@ -42,7 +42,7 @@ def wait_for_examination(
             break
         with connection:
             try:
-                line = Line(connection, GREETING_LIMIT)
+                line = PeerConnection(connection, GREETING_LIMIT)
                 admit(line, token)
             except (OSError, WireError):
                 refused += 1

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from understudy.cli.examination import clocks, route, versions
 from understudy.cli.examination.finding import Finding, amount, rate, span
-from understudy.cli.examination.line import (
+from understudy.cli.examination.peer_connection import (
     EXAMINATION_LIMIT,
     GREETING_LIMIT,
     LARGEST_ROUND,
-    Line,
+    PeerConnection,
     ask_time,
     ask_versions,
     fetch_round,
@@ -86,7 +86,7 @@ def _unreachable(what: str, advice: str) -> Finding:
 
 
 def _measure(connection: socket.socket, peer: str, token: str, effort: Effort) -> Way:
-    line = Line(connection, GREETING_LIMIT)
+    line = PeerConnection(connection, GREETING_LIMIT)
     introduce(line, token)
     line.extend(EXAMINATION_LIMIT)
     told = ask_versions(line)
@@ -107,7 +107,7 @@ def _measure(connection: socket.socket, peer: str, token: str, effort: Effort) -
     )
 
 
-def _ping(line: Line) -> tuple[float, float, float]:
+def _ping(line: PeerConnection) -> tuple[float, float, float]:
     """The median round trip, and the offset of the wall clocks by the quickest one."""
     trips: list[tuple[float, float]] = []
     for _ in range(_PINGS):
@@ -119,7 +119,7 @@ def _ping(line: Line) -> tuple[float, float, float]:
     return statistics.median(took for took, _ in trips), offset, quickest / 2
 
 
-def _speed(line: Line, go: Callable[[Line, int], None], round_trip: float, effort: Effort) -> float:
+def _speed(line: PeerConnection, go: Callable[[PeerConnection, int], None], round_trip: float, effort: Effort) -> float:
     """Bytes per second of the largest amounts that were tried."""
     line.extend(effort.longest)
     began, count, spent = time.monotonic(), effort.first_round, 0

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from understudy_testkit.benchmark.injection import FiredFault
 from understudy_testkit.benchmark.results import FaultResult, TimeSplit
 from understudy_testkit.benchmark.scenario import FaultKind, Work
-from understudy_testkit.benchmark.striking import FiredFault
 
 _SETTLED_AFTER = 10
 """The first steps of a run (and of a new process) are slower for every arm and do not count for the step time."""

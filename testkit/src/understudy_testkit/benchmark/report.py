@@ -72,10 +72,10 @@ def write_report(campaign: Campaign, folder: Path) -> list[Path]:
 
 def _draw(campaign: Campaign, folder: Path) -> list[tuple[str, Path]]:
     try:
-        from understudy_testkit.benchmark import pictures
+        from understudy_testkit.benchmark import plots
     except ImportError:
         return []  # matplotlib belongs to the extra [bench]
-    return pictures.draw_all(campaign, folder)
+    return plots.draw_all(campaign, folder)
 
 
 def _work(campaign: Campaign) -> str:

@@ -18,15 +18,15 @@ from typing import Any, TypeVar
 
 from understudy.api.app import Api, Settings, make_api
 from understudy.api.audit import Audit
-from understudy.api.feed import Feed
+from understudy.api.event_stream import EventStream
 from understudy.api.job import ManyHosts
 from understudy.api.limits import Limits
 from understudy.api.rules import Rule, RuleAction, Rules
 from understudy.api.server import ApiServer
 from understudy.api.tokens import Caller, Role, Tokens
-from understudy.coordinator.keeping import MemoryKeeper
-from understudy.coordinator.leading import Leader
+from understudy.coordinator.leader import Leader
 from understudy.coordinator.service import Service
+from understudy.coordinator.state_store import MemoryStateStore
 from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import Generation, MemberId, StepNumber
@@ -40,8 +40,8 @@ from understudy.protocol.requests import Request
 from understudy.protocol.stages import Stage
 from understudy.wire import messages as msg
 from understudy.wire.certificates import Certificates
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.light_hosts import LightHost, Meeting
-from understudy_testkit.faults.proving import NotProven
 
 RANKS, SPARES = 4, 4
 READER, ACTOR, MONITOR = (f"{name}-token-of-the-claim-0123456789" for name in ("reader", "actor", "monitor"))
@@ -74,7 +74,7 @@ class SteppingHost(LightHost):
         match message:
             case msg.WhichStep(generation=generation):
                 step = StepNumber(next(self.steps))
-                self.relay.handle(ev.StepTold(at=0.0, member=member, generation=Generation(generation), step=step))
+                self.client.handle(ev.StepTold(at=0.0, member=member, generation=Generation(generation), step=step))
             case msg.Abandon(generation=generation, boundary=int(boundary)):
                 told = ev.PositionReported(
                     at=0.0,
@@ -83,7 +83,7 @@ class SteppingHost(LightHost):
                     position=Position(holds=StepNumber(boundary)),
                     twin_key="all",
                 )
-                self.relay.handle(told)
+                self.client.handle(told)
             case msg.Resume(leave=True):
                 pass  # it hands over, and is ended
             case _:
@@ -97,8 +97,8 @@ class SteppingHost(LightHost):
 class WrittenDown(ManyHosts):
     """Notes everything that is asked of the machine."""
 
-    def __init__(self, service: Service, *, feed: Feed) -> None:
-        super().__init__(service, clock=SystemClock(), feed=feed)
+    def __init__(self, service: Service, *, event_stream: EventStream) -> None:
+        super().__init__(service, clock=SystemClock(), event_stream=event_stream)
         self.asked: list[Request] = []
 
     def handle(self, request: Request) -> None:
@@ -185,12 +185,14 @@ def running(folder: Path, limits: Limits = GENEROUS) -> Iterator[ApiJob]:
 
 async def _start(folder: Path, loop: asyncio.AbstractEventLoop, limits: Limits) -> ApiJob:
     token = hashlib.sha256(str(folder).encode()).hexdigest()
-    service, keeper, feed = Service("job", token), MemoryKeeper(), Feed()
+    service, state_store, event_stream = Service("job", token), MemoryStateStore(), EventStream()
     port = await service.open("127.0.0.1:0", None)
-    leader = Leader(await keeper.lead("leader"), keeper=keeper, clock=SystemClock(), journals=(feed,))
+    leader = Leader(
+        await state_store.lead("leader"), state_store=state_store, clock=SystemClock(), journals=(event_stream,)
+    )
     await leader.begin()
     service.leader, service.leads = leader, "leader"
-    door = WrittenDown(service, feed=feed)
+    door = WrittenDown(service, event_stream=event_stream)
     faults: list[Exception] = []
     said: list[str] = []
     files = BackgroundFiles(said.append)
@@ -203,16 +205,16 @@ async def _start(folder: Path, loop: asyncio.AbstractEventLoop, limits: Limits) 
     hosts = [SteppingHost(f"h{number}", 1, 0, meeting, {}) for number in range(RANKS)]
     hosts.append(SteppingHost("s0", 0, SPARES, meeting, {}))
     for host in hosts:
-        host.relay.start()
+        host.client.start()
     return ApiJob(folder, loop, door, api, server, leader, hosts, faults, audit, files, said=said)
 
 
 async def _stop(job: ApiJob) -> None:
-    job.door.feed.close()
+    job.door.event_stream.close()
     for server in (job.server, *job.opened):
         await server.close()
     for host in job.hosts:
-        await host.relay.close("the claim ends")
+        await host.client.close("the claim ends")
     job.leader.step_down("the claim ends")
     await job.files.drain(10.0)
     job.files.close()

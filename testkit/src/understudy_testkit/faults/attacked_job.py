@@ -18,10 +18,10 @@ from pathlib import Path
 
 from understudy.foundation.parenthood import die_with
 from understudy_testkit.faults import coordinators
+from understudy_testkit.faults.assertions import TRAIN_SCRIPT, NotProven, Setup
 from understudy_testkit.faults.clusters import Started
 from understudy_testkit.faults.coordinators import CoordinatorProcess
 from understudy_testkit.faults.cuttable import CuttableWay, cuttable_way
-from understudy_testkit.faults.proving import TRAINEE, NotProven, Setup
 
 HOSTS = ("first", "second")
 COORDINATOR = "boss"
@@ -55,7 +55,7 @@ class AttackedJob:
         )
 
     def script(self) -> tuple[str, ...]:
-        return (*TRAINEE, "--mode", self.setup.mode, "--steps", str(self.setup.steps), *self.setup.trainee)
+        return (*TRAIN_SCRIPT, "--mode", self.setup.mode, "--steps", str(self.setup.steps), *self.setup.script_args)
 
     def start_agent(self, host: str, number: int | None = None, name: str = "") -> Started:
         """`number`: its place; None for a host with spares only. `name`: of the process, if it is not the host's."""

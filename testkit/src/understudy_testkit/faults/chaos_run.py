@@ -1,8 +1,8 @@
 """Carries a chaos schedule out on a real job: halts it before every act, changes the spares over HTTP, lets it go on.
 
-The trainee waits at a gate before each step. So an act begins when everything that is expected of the world is true:
-the ranks that should be there are, all hold the same step, and as many spares as were asked for are warm. That is how a
-schedule leads to the same decisions however fast the machine is. Used by the claim.
+The training script waits at a gate before each step. So an act begins when everything that is expected of the world is
+true: the ranks that should be there are, all hold the same step, and as many spares as were asked for are warm. That is
+how a schedule leads to the same decisions however fast the machine is. Used by the claim.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 from understudy.ledger.records import DecisionRecord
 from understudy.protocol.commands import DecisionKind
 from understudy.protocol.stages import Stage
+from understudy_testkit.faults.assertions import NotProven, RunOutcome, Setup, fault_flags, launch_command, outcome_in
 from understudy_testkit.faults.catalogue import Kind
 from understudy_testkit.faults.chaos import RANKS, ROOM, Act, Schedule
 from understudy_testkit.faults.injector import open_gate
 from understudy_testkit.faults.operator import TOKEN, api_flags
-from understudy_testkit.faults.proving import NotProven, Outcome, Setup, fault_flags, launch_command, outcome_in
 from understudy_testkit.faults.watching import LiveRun, decided_so_far
 
 MARK = "UNDERSTUDY_CHAOS"
@@ -40,7 +40,7 @@ class Played:
     -> what it said."""
 
     schedule: Schedule
-    outcome: Outcome
+    outcome: RunOutcome
     marks: tuple[tuple[int, int], ...]
     missed: tuple[str, ...]
     endings: dict[int, dict[str, Any]]
@@ -97,7 +97,7 @@ def _setup(folder: Path, schedule: Schedule) -> Setup:
         ranks=RANKS,
         spares=schedule.spares,
         flags=tuple(flags),
-        trainee=(*fault_flags(folder, schedule.faults), *gate),
+        script_args=(*fault_flags(folder, schedule.faults), *gate),
     )
 
 

@@ -1,4 +1,4 @@
-"""A job on several test hosts: coordinators, agents and their trainee, started, watched and ended."""
+"""A job on several test hosts: coordinators, agents and their training script, started, watched and ended."""
 
 import contextlib
 import json
@@ -20,10 +20,10 @@ from understudy.files.private import write_private
 from understudy.ledger.reading import Run, read_run
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, StepRecord
 from understudy.wire.issuing import make_set
+from understudy_testkit.faults.assertions import TRAIN_SCRIPT, NotProven, Setup, fault_flags, require_identical
 from understudy_testkit.faults.catalogue import Fault
 from understudy_testkit.faults.injector import fired
 from understudy_testkit.faults.namespaces import NamespaceHost
-from understudy_testkit.faults.proving import TRAINEE, NotProven, Setup, fault_flags, require_identical
 from understudy_testkit.faults.releases import spelled
 from understudy_testkit.faults.watching import decided_so_far, page_of
 
@@ -105,8 +105,8 @@ class Cluster:
             *("--nproc-per-node", str(self.ranks_per_host), "--local-addr", host.address),
             *("--token-file", str(self._token_file()), *self._certs(host), "--spares", str(self.setup.spares)),
             *(("--spare-host",) if spare else ("--node-rank", str(number))),
-            *(*self.setup.flags, *self.flags, *TRAINEE, "--mode", self.setup.mode),
-            *("--steps", str(self.setup.steps), *self.setup.trainee, *fault_flags(self.folder, self.faults)),
+            *(*self.setup.flags, *self.flags, *TRAIN_SCRIPT, "--mode", self.setup.mode),
+            *("--steps", str(self.setup.steps), *self.setup.script_args, *fault_flags(self.folder, self.faults)),
         ]
         return self._start(host.name, host, command)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from understudy_testkit.faults.alert_replay import Alert
-from understudy_testkit.faults.proving import NotProven
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.recorded_days import Day, record
 from understudy_testkit.faults.scraping import INTERVAL, Scraper, scraping
 

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from understudy.foundation.parenthood import die_with
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.namespaces import NamespaceHost
-from understudy_testkit.faults.proving import NotProven
 
 _READY_LIMIT = 60.0
 _CLIENT_PORT, _PEER_PORT = 2379, 2380

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from understudy.foundation.parenthood import die_with
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.coordinators import CoordinatorProcess
-from understudy_testkit.faults.proving import NotProven
 
 _CONNECT_LIMIT = 300.0
 _RECOVERY_LIMIT = 60.0

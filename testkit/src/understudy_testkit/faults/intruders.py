@@ -18,8 +18,8 @@ from understudy.foundation.ids import MemberId
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.policy import Policy
-from understudy.wire import cluster as wire
-from understudy.wire import sealing, transport
+from understudy.wire import host_messages as wire
+from understudy.wire import message_auth, transport
 from understudy.wire.certificates import Certificates
 from understudy.wire.versions import PROTOCOL
 from understudy_testkit.faults.light_hosts import policy_for
@@ -101,7 +101,7 @@ async def _sealed(
     be."""
     channel = transport.open_channel(target.address, certificates or target.ours)
     try:
-        stream = await sealing.call(channel.stream_stream(transport.PATH), token or target.token, _LIMIT)
+        stream = await message_auth.call(channel.stream_stream(transport.PATH), token or target.token, _LIMIT)
         for body in bodies:
             await stream.write(body)
         answers = [wire.decode_to_host(data) async for data in _until_the_end(stream)]
@@ -115,7 +115,7 @@ async def _sealed(
     return "refused"
 
 
-async def _until_the_end(stream: sealing.SealedStream) -> Any:
+async def _until_the_end(stream: message_auth.AuthenticatedStream) -> Any:
     while (data := await asyncio.wait_for(stream.read(), _LIMIT)) is not None:
         yield data
         if isinstance(wire.decode_to_host(data), wire.Refuse):
@@ -145,7 +145,7 @@ async def without_a_nonce(target: Target) -> str:
 async def with_a_recording(target: Target) -> str:
     """A greeting that was good on another line."""
     recorder = _Recorder()
-    line = await sealing.call(recorder.call, target.token, _LIMIT)
+    line = await message_auth.call(recorder.call, target.token, _LIMIT)
     await line.write(wire.encode(greeting(target)))
     return await _raw(target, target.ours, recorder.written, recorder.nonce)
 
@@ -188,7 +188,7 @@ async def with_a_repetition(target: Target) -> str:
     channel = transport.open_channel(target.address, target.ours)
     try:
         method = channel.stream_stream(transport.PATH)
-        line = await sealing.call(lambda metadata: _Twice(method(metadata=metadata)), target.token, _LIMIT)
+        line = await message_auth.call(lambda metadata: _Twice(method(metadata=metadata)), target.token, _LIMIT)
         await line.write(wire.encode(greeting(target)))
         await line.write(wire.encode(wire.Measured(generation=1, timings={})))
         async for _ in _until_the_end(line):

@@ -20,10 +20,9 @@ from understudy.ledger.exactly_once import prove
 from understudy.ledger.reading import Run
 from understudy.ledger.records import StepRecord
 from understudy_testkit.faults import operator
-from understudy_testkit.faults.catalogue import Fault, Kind, Place
-from understudy_testkit.faults.proving import (
+from understudy_testkit.faults.assertions import (
     NotProven,
-    Outcome,
+    RunOutcome,
     Setup,
     fault_flags,
     launch_command,
@@ -34,6 +33,7 @@ from understudy_testkit.faults.proving import (
     require_success,
     steps_run_again,
 )
+from understudy_testkit.faults.catalogue import Fault, FaultPoint, Kind
 from understudy_testkit.faults.watching import LiveRun
 
 _LIMIT = 240.0  # seconds for one run
@@ -42,7 +42,7 @@ _LIMIT = 240.0  # seconds for one run
 class Blow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: Kind
     rank: int
-    place: Place
+    place: FaultPoint
     step: int
     times: int = 1
 
@@ -72,7 +72,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     steps: int
     expect: Expected
     flags: list[str] = []
-    trainee: list[str] = []
+    script_args: list[str] = []
     faults: list[Blow] = []
     checkpoint_every: int = 0
     offer_spares: Offer | None = None
@@ -113,19 +113,19 @@ def _setup(scenario: Scenario, folder: Path, whole: bool = False) -> Setup:
             flags += ["--checkpoint-every", str(scenario.checkpoint_every)]
         if scenario.offer_spares is not None:
             flags += operator.api_flags(folder)
-    trainee = tuple(word for word in scenario.trainee if not (whole and word in ("--pause", "0.1")))
+    script_args = tuple(word for word in scenario.script_args if not (whole and word in ("--pause", "0.1")))
     spares = 0 if whole else scenario.spares
     return Setup(
         mode=scenario.mode,
         steps=scenario.steps,
         ranks=scenario.ranks,
         spares=spares,
-        trainee=trainee,
+        script_args=script_args,
         flags=tuple(flags),
     )
 
 
-def _strike(folder: Path, scenario: Scenario, faults: list[Fault]) -> Outcome:
+def _strike(folder: Path, scenario: Scenario, faults: list[Fault]) -> RunOutcome:
     setup = _setup(scenario, folder)
     if scenario.kill_everything_after is not None:
         _kill_everything(folder / "first", setup, scenario.kill_everything_after)
@@ -135,7 +135,7 @@ def _strike(folder: Path, scenario: Scenario, faults: list[Fault]) -> Outcome:
     return _with_an_offer(folder / "run", setup, faults, scenario.offer_spares)
 
 
-def _with_an_offer(folder: Path, setup: Setup, faults: list[Fault], offer: Offer) -> Outcome:
+def _with_an_offer(folder: Path, setup: Setup, faults: list[Fault], offer: Offer) -> RunOutcome:
     """`understudy spares N`, as soon as the step is on record."""
     began = time.monotonic()
     with _started(folder, setup, fault_flags(folder, faults)) as job:
@@ -176,7 +176,7 @@ def _newest(run_dir: Path) -> int:
 # -- judging ----------------------------------------------------------------------------------------------------------
 
 
-def _check_ledger(name: str, scenario: Scenario, reference: Run, outcome: Outcome) -> None:
+def _check_ledger(name: str, scenario: Scenario, reference: Run, outcome: RunOutcome) -> None:
     expected = scenario.expect
     match expected.ledger:
         case "identical":
@@ -197,7 +197,7 @@ def _check_ledger(name: str, scenario: Scenario, reference: Run, outcome: Outcom
         raise NotProven(f"{name}: {again} committed steps ran again")
 
 
-def _check_words(name: str, scenario: Scenario, outcome: Outcome) -> str:
+def _check_words(name: str, scenario: Scenario, outcome: RunOutcome) -> str:
     command = [sys.executable, "-m", "understudy", "explain", str(outcome.folder)]
     told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240).stdout
     story = " ".join(told.split())

@@ -21,9 +21,9 @@ from understudy.protocol.commands import StopJob
 from understudy.protocol.positions import Position
 from understudy.wire import messages as msg
 from understudy_testkit.faults import coordinators
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.coordinators import CoordinatorProcess
 from understudy_testkit.faults.light_hosts import Heard, LightHost, Meeting
-from understudy_testkit.faults.proving import NotProven
 
 _RANKS = 3
 _STEP = 0.1  # seconds
@@ -54,7 +54,7 @@ class SteppingReplica(LightHost):
         match message:
             case msg.Assign(generation=generation, rank=rank, founding=True):
                 self.members[member] = rank
-                self.relay.handle(
+                self.client.handle(
                     ev.MemberEstablished(
                         at=0.0,
                         member=member,
@@ -67,7 +67,7 @@ class SteppingReplica(LightHost):
             case msg.Abandon(generation=generation):
                 self.pace.stopped = True
                 position = Position(holds=StepNumber(self.pace.step))
-                self.relay.handle(
+                self.client.handle(
                     ev.PositionReported(
                         at=0.0, member=member, generation=Generation(generation), position=position, twin_key="all"
                     )
@@ -82,7 +82,7 @@ class SteppingReplica(LightHost):
 
     def stop(self, stop: StopJob) -> None:
         super().stop(stop)
-        asyncio.get_running_loop().create_task(self.relay.close(stop.reason))
+        asyncio.get_running_loop().create_task(self.client.close(stop.reason))
 
 
 @dataclass
@@ -158,7 +158,7 @@ class LightJob:
             self.hosts.append(SteppingReplica("s0", 0, 2, meeting, {}))
         for host in self.hosts:
             host.pace = self.pace
-            host.relay.start()
+            host.client.start()
         self.moving = asyncio.create_task(self._move())
 
     async def _move(self) -> None:
@@ -170,13 +170,13 @@ class LightJob:
             if time.monotonic() - told >= _TELL_EVERY:
                 told = time.monotonic()
                 for host in {id(host): host for host, _ in self._ranks()}.values():
-                    host.relay.advanced(self.pace.step, self.pace.step)
+                    host.client.advanced(self.pace.step, self.pace.step)
 
     async def end(self) -> None:
         if self.moving is not None:
             self.moving.cancel()
         for host in self.hosts:
-            await host.relay.close("the claim ends")
+            await host.client.close("the claim ends")
 
     def _ranks(self) -> Iterator[tuple[SteppingReplica, MemberId]]:
         for host in self.hosts:
@@ -188,7 +188,7 @@ class LightJob:
 
     def _finish(self, generation: Generation) -> None:
         for host, member in self._ranks():
-            host.relay.handle(ev.MemberFinished(at=0.0, member=member, generation=generation))
+            host.client.handle(ev.MemberFinished(at=0.0, member=member, generation=generation))
 
 
 @contextlib.contextmanager

@@ -20,9 +20,9 @@ from typing import Any
 
 from understudy.foundation.parenthood import children_of, die_with
 from understudy_testkit.faults import coordinators
+from understudy_testkit.faults.assertions import TRAIN_SCRIPT, NotProven, Setup
 from understudy_testkit.faults.coordinators import CoordinatorProcess
 from understudy_testkit.faults.etcd_servers import free_ports
-from understudy_testkit.faults.proving import TRAINEE, NotProven, Setup
 from understudy_testkit.faults.watching import page_of
 
 _LIMIT = 600.0  # seconds for a broken run, on a machine that may be very busy
@@ -78,8 +78,8 @@ class LoopbackJob:
             *("--nnodes", str(len(self.hosts)), "--nproc-per-node", str(self.setup.ranks // len(self.hosts))),
             *("--local-addr", "127.0.0.1", "--token-file", str(self.folder / "token")),
             *("--spares", str(self.setup.spares), *(("--spare-host",) if spare else ("--node-rank", str(number)))),
-            *(*self.setup.flags, *TRAINEE, "--mode", self.setup.mode, "--steps", str(self.setup.steps)),
-            *("--pause-until", str(self.folder / "no-pause"), *self.setup.trainee),
+            *(*self.setup.flags, *TRAIN_SCRIPT, "--mode", self.setup.mode, "--steps", str(self.setup.steps)),
+            *("--pause-until", str(self.folder / "no-pause"), *self.setup.script_args),
         ]
         with open(self.folder / f"{host}.txt", "ab") as output:
             self.agents[host] = subprocess.Popen(

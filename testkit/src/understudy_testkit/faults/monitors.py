@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from understudy.foundation.parenthood import die_with
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.etcd_servers import free_ports
-from understudy_testkit.faults.proving import NotProven
 
 METRIC, ALERT = "worker_stopped", "WorkerStopped"
 INTERVAL = "250ms"  # of scraping and of looking at rules; both have a default of a minute

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from understudy.files.private import write_private
-from understudy_testkit.faults.proving import NotProven
+from understudy_testkit.faults.assertions import NotProven
 
 TOKEN = "an-operator-of-tests-only"
 _LIMIT = 30.0  # seconds for one command

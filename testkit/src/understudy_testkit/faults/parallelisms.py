@@ -1,6 +1,6 @@
-"""The trainee's model under every parallelism: the same residual network, spread over the ranks in different ways.
+"""The training script's model under every parallelism: one residual network, spread over the ranks in different ways.
 
-Each way gives back what the trainee needs to know: what to protect, where a fault can strike, and how to run a batch.
+Each way gives back what the script needs to know: what to protect, where a fault can strike, and how to run a batch.
 """
 
 import functools

@@ -37,7 +37,7 @@ from understudy.protocol.requests import MoveRanks
 from understudy.protocol.stages import Stage
 from understudy_testkit.simulator.invariants import Violation
 from understudy_testkit.simulator.member import SimulatedMember
-from understudy_testkit.simulator.places import Place
+from understudy_testkit.simulator.phases import MemberPhase
 from understudy_testkit.simulator.reasons import kind_of_stop, why_stop_is_wrong
 from understudy_testkit.simulator.script import Script
 from understudy_testkit.simulator.snapshot import MACHINE, snapshot_key
@@ -48,8 +48,8 @@ Message = TypeVar("Message")
 Choice = tuple[str, MemberId]
 """What happens next, and to whom."""
 
-JOINED = frozenset({Place.APPLYING, Place.BETWEEN, Place.APPLYING_VERDICT, Place.LEAVING})
-RESTING = frozenset({Place.UNWOUND, Place.ENDED, Place.FINISHED})
+JOINED = frozenset({MemberPhase.APPLYING, MemberPhase.BETWEEN, MemberPhase.APPLYING_VERDICT, MemberPhase.LEAVING})
+RESTING = frozenset({MemberPhase.UNWOUND, MemberPhase.ENDED, MemberPhase.FINISHED})
 MOST_TICKS = 3
 KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
 
@@ -125,7 +125,7 @@ class Branch(World):
         moves = [
             ("move", id_)
             for id_, member in self.members.items()
-            if member.place not in RESTING and member.can_move(self)
+            if member.phase not in RESTING and member.can_move(self)
         ]
         hears = [("member hears", id_) for id_ in self.downward]
         if not self.faults and not self.moves and not self.machine.roster.understudies:
@@ -168,7 +168,7 @@ class Branch(World):
         self._forget_old_meetings()
 
     def _move(self, member: SimulatedMember) -> None:
-        says_hello = member.place is Place.STARTING
+        says_hello = member.phase is MemberPhase.STARTING
         member.move(self)
         if says_hello:
             member.move(self)
@@ -178,7 +178,7 @@ class Branch(World):
         self._join_moves(member)
 
     def _join_moves(self, member: SimulatedMember) -> None:
-        while member.place in JOINED or (member.place is Place.COMPUTING and member.heard > member.acting):
+        while member.phase in JOINED or (member.phase is MemberPhase.COMPUTING and member.heard > member.acting):
             member.move(self)
 
     @staticmethod

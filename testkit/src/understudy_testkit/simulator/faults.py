@@ -10,7 +10,7 @@ from random import Random
 
 from understudy.foundation.ids import Rank
 from understudy_testkit.simulator.member import SimulatedMember
-from understudy_testkit.simulator.places import Place
+from understudy_testkit.simulator.phases import MemberPhase
 
 
 class FaultKind(enum.Enum):
@@ -54,41 +54,43 @@ class Moment(enum.Enum):
     IDLE_SPARE = "idle spare"
 
 
-PLACES: dict[Moment, Place] = {
-    Moment.SETUP: Place.SETUP,
-    Moment.COMPUTING: Place.COMPUTING,
-    Moment.COLLECTIVE: Place.COLLECTIVE,
-    Moment.FENCE: Place.FENCE,
-    Moment.APPLYING: Place.APPLYING,
-    Moment.AFTER_APPLY: Place.BETWEEN,
-    Moment.BETWEEN_STEPS: Place.COMPUTING,
-    Moment.EVALUATING: Place.EVALUATING,
-    Moment.AWAITING_VERDICT: Place.UNWOUND,
-    Moment.REHEARSE: Place.REHEARSING,
-    Moment.PREPARED: Place.UNWOUND,
-    Moment.APPLY_VERDICT: Place.APPLYING_VERDICT,
-    Moment.REGROUP: Place.REGROUPING,
-    Moment.TRANSFER: Place.RECEIVING,
-    Moment.GIVING: Place.GIVING,
-    Moment.RESUME: Place.BETWEEN,
-    Moment.FINISHED: Place.FINISHED,
-    Moment.STARTING: Place.STARTING,
-    Moment.IDLE_SPARE: Place.IDLE,
+PHASES: dict[Moment, MemberPhase] = {
+    Moment.SETUP: MemberPhase.SETUP,
+    Moment.COMPUTING: MemberPhase.COMPUTING,
+    Moment.COLLECTIVE: MemberPhase.COLLECTIVE,
+    Moment.FENCE: MemberPhase.FENCE,
+    Moment.APPLYING: MemberPhase.APPLYING,
+    Moment.AFTER_APPLY: MemberPhase.BETWEEN,
+    Moment.BETWEEN_STEPS: MemberPhase.COMPUTING,
+    Moment.EVALUATING: MemberPhase.EVALUATING,
+    Moment.AWAITING_VERDICT: MemberPhase.UNWOUND,
+    Moment.REHEARSE: MemberPhase.REHEARSING,
+    Moment.PREPARED: MemberPhase.UNWOUND,
+    Moment.APPLY_VERDICT: MemberPhase.APPLYING_VERDICT,
+    Moment.REGROUP: MemberPhase.REGROUPING,
+    Moment.TRANSFER: MemberPhase.RECEIVING,
+    Moment.GIVING: MemberPhase.GIVING,
+    Moment.RESUME: MemberPhase.BETWEEN,
+    Moment.FINISHED: MemberPhase.FINISHED,
+    Moment.STARTING: MemberPhase.STARTING,
+    Moment.IDLE_SPARE: MemberPhase.IDLE,
 }
 """STOP, DONATE and FIRST_STEP are not places of one member; `simulation` announces or `matches` decides them."""
 
-NAMES: dict[Place, str] = {
-    **{place: moment.value for moment, place in PLACES.items()},
-    Place.UNWOUND: Moment.AWAITING_VERDICT.value,
-    Place.BETWEEN: Moment.BETWEEN_STEPS.value,
-    Place.COMPUTING: Moment.COMPUTING.value,
-    Place.ESTABLISHING: Moment.FIRST_STEP.value,
-    Place.LEAVING: "leaving",
-    Place.AWAITING: Place.AWAITING.value,
+NAMES: dict[MemberPhase, str] = {
+    **{place: moment.value for moment, place in PHASES.items()},
+    MemberPhase.UNWOUND: Moment.AWAITING_VERDICT.value,
+    MemberPhase.BETWEEN: Moment.BETWEEN_STEPS.value,
+    MemberPhase.COMPUTING: Moment.COMPUTING.value,
+    MemberPhase.ESTABLISHING: Moment.FIRST_STEP.value,
+    MemberPhase.LEAVING: "leaving",
+    MemberPhase.AWAITING: MemberPhase.AWAITING.value,
 }
 """Under which name a fault is counted whose victim had moved on to this place when it struck."""
 
-FIRST_STEP_PLACES = frozenset({Place.COMPUTING, Place.COLLECTIVE, Place.FENCE, Place.APPLYING, Place.ESTABLISHING})
+FIRST_STEP_PHASES = frozenset(
+    {MemberPhase.COMPUTING, MemberPhase.COLLECTIVE, MemberPhase.FENCE, MemberPhase.APPLYING, MemberPhase.ESTABLISHING}
+)
 IN_STEP = frozenset({Moment.COMPUTING, Moment.COLLECTIVE, Moment.FENCE, Moment.APPLYING, Moment.AFTER_APPLY})
 AT_ONCE = frozenset({Moment.AFTER_APPLY, Moment.BETWEEN_STEPS, Moment.STOP, Moment.DONATE, Moment.RESUME})
 """Struck at the very moment; all others somewhere in the time that the member spends there."""
@@ -115,14 +117,14 @@ class Fault:
         if moment is not None or self.moment in (Moment.STOP, Moment.DONATE):
             return moment is self.moment
         if self.moment is Moment.FIRST_STEP:
-            return not self.step_is_over(member) and member.place in FIRST_STEP_PLACES
-        if PLACES[self.moment] is not member.place:
+            return not self.step_is_over(member) and member.phase in FIRST_STEP_PHASES
+        if PHASES[self.moment] is not member.phase:
             return False
         return _is_really(self.moment, member)
 
     @staticmethod
     def step_is_over(member: SimulatedMember) -> bool:
-        return member.established and member.place is not Place.ESTABLISHING
+        return member.established and member.phase is not MemberPhase.ESTABLISHING
 
 
 def _is_really(moment: Moment, member: SimulatedMember) -> bool:

@@ -26,8 +26,8 @@ from understudy.protocol.commands import (
 from understudy.protocol.job import JobMachine
 from understudy.protocol.state import State
 from understudy.protocol.takeover import facts_of, take_over
+from understudy_testkit.simulator.cluster_faults import ClusterFault, ClusterFaultKind
 from understudy_testkit.simulator.invariants import Violation
-from understudy_testkit.simulator.mishaps import Mishap, MishapKind
 
 if TYPE_CHECKING:
     from understudy_testkit.simulator.cluster import ClusterSimulation
@@ -90,16 +90,16 @@ class Leadership:
 
     # -- the end of a leadership --------------------------------------------------------------------------------------
 
-    def befall(self, mishap: Mishap) -> None:
+    def befall(self, fault: ClusterFault) -> None:
         if not self.leading:
             return
-        if mishap.kind is MishapKind.COORDINATOR_PAUSED:
+        if fault.kind is ClusterFaultKind.COORDINATOR_PAUSED:
             self._sleeping = Sleeper(self.term, self._world.machine, set(self._attached))
-            self._world.later(mishap.lasts or 6.0, self._wake, self._sleeping)
-        away = mishap.lasts if mishap.kind is MishapKind.COORDINATOR else None
-        self.die(mishap.kind, away)
+            self._world.later(fault.lasts or 6.0, self._wake, self._sleeping)
+        away = fault.lasts if fault.kind is ClusterFaultKind.COORDINATOR else None
+        self.die(fault.kind, away)
 
-    def die(self, kind: MishapKind, away: float | None = None) -> None:
+    def die(self, kind: ClusterFaultKind, away: float | None = None) -> None:
         """`away`: seconds until another one leads."""
         self._world.note(kind)
         self.leading = False

@@ -28,7 +28,7 @@ from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
 from understudy_testkit.simulator.invariants import Invariants, Violation
 from understudy_testkit.simulator.member import SimulatedMember
-from understudy_testkit.simulator.places import Meeting, Place
+from understudy_testkit.simulator.phases import Meeting, MemberPhase
 from understudy_testkit.simulator.script import Script, State
 
 
@@ -132,7 +132,7 @@ class World(ABC):
     def end(self, member: SimulatedMember, cause: Cause) -> None:
         """A process is no more. What it sent may still arrive."""
         if member.alive:
-            member.enter(Place.ENDED)
+            member.enter(MemberPhase.ENDED)
             self.on_gone(member, cause)
 
     # -- what members need --------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class World(ABC):
         return member if able else None
 
     def _leaver_of(self, rank: Rank) -> SimulatedMember | None:
-        return next((m for m in self.members.values() if m.rank == rank and m.place is Place.GIVING), None)
+        return next((m for m in self.members.values() if m.rank == rank and m.phase is MemberPhase.GIVING), None)
 
     def on_acting(self, member: SimulatedMember) -> None:
         self.invariants.on_acting(member)

@@ -3,13 +3,13 @@
 import importlib.util
 import sys
 
-from understudy_testkit.benchmark.arms.arm import Arm, Command, Place
+from understudy_testkit.benchmark.arms.arm import Arm, Command, RunPaths
 from understudy_testkit.benchmark.scenario import Scenario
 
 _LAUNCHER = "understudy_testkit.benchmark.arms.nvrx_launcher"
 
 
-def _command(_: Scenario, place: Place) -> Command:
+def _command(_: Scenario, place: RunPaths) -> Command:
     return Command(arguments=(sys.executable, "-m", _LAUNCHER, *place.worker_arguments))
 
 

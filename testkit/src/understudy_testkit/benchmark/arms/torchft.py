@@ -3,7 +3,7 @@
 import importlib.util
 import sys
 
-from understudy_testkit.benchmark.arms.arm import Arm, Command, Place
+from understudy_testkit.benchmark.arms.arm import Arm, Command, RunPaths
 from understudy_testkit.benchmark.scenario import Scenario
 
 _LAUNCHER = "understudy_testkit.benchmark.arms.torchft_launcher"
@@ -12,7 +12,9 @@ _TUNED_WORKER = ("--group-timeout", "2", "--heartbeat-interval", "0.05")
 _REVIVE = ("--stopped-patience", "2")
 
 
-def _launch(scenario: Scenario, place: Place, ranks: int, flags: tuple[str, ...], worker: tuple[str, ...]) -> Command:
+def _launch(
+    scenario: Scenario, place: RunPaths, ranks: int, flags: tuple[str, ...], worker: tuple[str, ...]
+) -> Command:
     """With ddp a group is one rank; with hsdp it is one replica, of `shards` ranks."""
     shards = 1 if scenario.work.mode == "ddp" else scenario.work.ranks // 2
     launcher = (sys.executable, "-m", _LAUNCHER, *place.worker_arguments)
@@ -20,15 +22,15 @@ def _launch(scenario: Scenario, place: Place, ranks: int, flags: tuple[str, ...]
     return Command(arguments=(*launcher, *flags, "--", *worker))
 
 
-def _as_in_readme(scenario: Scenario, place: Place) -> Command:
+def _as_in_readme(scenario: Scenario, place: RunPaths) -> Command:
     return _launch(scenario, place, scenario.work.ranks, (), ())
 
 
-def _tuned(scenario: Scenario, place: Place) -> Command:
+def _tuned(scenario: Scenario, place: RunPaths) -> Command:
     return _launch(scenario, place, scenario.work.ranks, (*_TUNED_LIGHTHOUSE, *_REVIVE), _TUNED_WORKER)
 
 
-def _spares(scenario: Scenario, place: Place) -> Command:
+def _spares(scenario: Scenario, place: RunPaths) -> Command:
     ranks = scenario.work.ranks
     flags = (*_TUNED_LIGHTHOUSE, *_REVIVE, "--min-replicas", str(ranks))
     return _launch(scenario, place, ranks + scenario.spares, flags, (*_TUNED_WORKER, "--fixed-with-spares"))

@@ -61,7 +61,7 @@ class SharedStore(TCPStore, StoreMixin):  # type: ignore[misc]
         super().__init__(host, port, is_master=False, wait_for_workers=False, timeout=_STORE_PATIENCE)
 
 
-class Snapshots:
+class LocalCheckpoints:
     """One file, written by rank 0 in the background: with data parallelism every rank has the same state. Nothing here
     is collective, so that a save cannot hang on a dead rank."""
 
@@ -101,7 +101,7 @@ class Process:
     model: nn.Module
     data: Batches
     store: SharedStore
-    snapshots: Snapshots
+    snapshots: LocalCheckpoints
     optimizer: torch.optim.Optimizer = field(init=False)
     replica: DistributedDataParallel | None = None  # kept here only, so that it can be let go of (see leave_group)
     recorder: Recorder | None = None  # of the rank that this process holds now; none while it is in reserve
@@ -144,7 +144,7 @@ class NotingAbort(Abort):  # type: ignore[misc]
 class SettleSnapshots(Finalize):  # type: ignore[misc]
     """Before the barrier of a restart, so that all ranks then find the same newest checkpoint."""
 
-    def __init__(self, snapshots: Snapshots) -> None:
+    def __init__(self, snapshots: LocalCheckpoints) -> None:
         self._snapshots = snapshots
 
     def __call__(self, state: Any) -> Any:
@@ -229,7 +229,7 @@ def main() -> None:
         host_store()
     scenario, folder = told_by_runner()
     warm_up(scenario.work)
-    snapshots = Snapshots(folder / "checkpoint.pt")
+    snapshots = LocalCheckpoints(folder / "checkpoint.pt")
     model, data = build_model(scenario.work), build_data(scenario.work)
     process = Process(scenario, folder, model, data, SharedStore(), snapshots)
     gc.collect()

@@ -6,16 +6,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from understudy_testkit.faults import etcd_servers, namespaces
+from understudy_testkit.faults.assertions import NotProven, Setup, perform, require_success
 from understudy_testkit.faults.clusters import Cluster, running
 from understudy_testkit.faults.namespaces import NamespaceHost, hosts
-from understudy_testkit.faults.proving import NotProven, Setup, perform, require_success
 
 Network = dict[str, NamespaceHost]
 
 
 def _setup(pause: float) -> Setup:
-    trainee = ("--pause", str(pause))
-    return Setup(ranks=2, spares=0, steps=120, flags=("--ledger-digest-every", "1"), trainee=trainee)
+    script_args = ("--pause", str(pause))
+    return Setup(ranks=2, spares=0, steps=120, flags=("--ledger-digest-every", "1"), script_args=script_args)
 
 
 @contextmanager
@@ -23,8 +23,8 @@ def _job(folder: Path, *, in_memory: bool) -> Iterator[tuple[Cluster, Network]]:
     if (missing := namespaces.why_not() or etcd_servers.why_not()) is not None:
         raise NotProven(f"not run: {missing}")
     with (
-        hosts(("boss", "keeper", "a", "b", "spare")) as network,
-        etcd_servers.running_on(folder / "etcd", [network["keeper"]]) as etcd,
+        hosts(("boss", "state_store", "a", "b", "spare")) as network,
+        etcd_servers.running_on(folder / "etcd", [network["state_store"]]) as etcd,
     ):
         cluster = Cluster(
             folder=folder / "job",

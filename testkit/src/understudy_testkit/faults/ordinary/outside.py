@@ -13,7 +13,7 @@ from pathlib import Path
 
 from understudy.detection.progress import Place
 from understudy.foundation.parenthood import children_of
-from understudy_testkit.faults.proving import NotProven
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.watching import LiveRun
 
 Act = Callable[[LiveRun], None]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from understudy.ledger.reading import Run, read_run
+from understudy_testkit.faults.assertions import NotProven, require_identical
 from understudy_testkit.faults.ordinary.days import Row
-from understudy_testkit.faults.proving import NotProven, require_identical
 from understudy_testkit.faults.watching import LiveRun
 
 _SCRIPT = ("-m", "understudy_testkit.faults.ordinary.script")
