@@ -1,4 +1,4 @@
-"""The doors of the coordinator: through which it acts, and where it writes what it decided."""
+"""The interfaces of the coordinator: how it acts, and where it writes what it decided."""
 
 import asyncio
 from collections.abc import Callable, Sequence

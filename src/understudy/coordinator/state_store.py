@@ -21,7 +21,7 @@ class StateStore(Protocol):
 
     def leads(self) -> bool:
         """Does it lead right now, as far as can be known without asking the store? Once False, it stays so until
-        `lead` returns again. A caller that is about to act asks this first: a process may wake up long after its term."""
+        `lead` returns again. A caller asks this before it acts: a process may wake up long after its term."""
         ...
 
     async def deposed(self) -> str:
@@ -47,7 +47,7 @@ class StateStore(Protocol):
 
 @dataclass(slots=True)
 class SharedMemoryState:
-    """What memory state_stores of one process share."""
+    """What the memory stores of one process share."""
 
     term: int = 0
     leader: str = ""
