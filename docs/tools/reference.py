@@ -233,7 +233,7 @@ def _toml(value: Any) -> str:
 def _http_api() -> Iterator[str]:
     described = _openapi()
     yield "# HTTP API\n"
-    yield "What may be asked, the permission that it needs, and what it leads to is in [HTTP API, webhooks, metrics](../api.md)."
+    yield "Permissions, and what a request leads to, are in [HTTP API, webhooks, metrics](../api.md)."
     yield "A running job publishes this description as `/v1/openapi.json`.\n"
     for path, methods in described["paths"].items():
         for method, operation in methods.items():

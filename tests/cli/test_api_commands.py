@@ -196,7 +196,7 @@ def test_the_token_is_shown_to_a_coordinators_certificate_only(
     try:
         before = job.api.metrics.refusals.total()
         assert main(["status", "--api", server.url, "--certs", str(tmp_path / "guest")]) == 4
-        assert "whoever answers there is for boss, understudy and has no role" in capsys.readouterr().err
+        assert "the server that answers there is for boss, understudy and has no role" in capsys.readouterr().err
         assert job.api.metrics.refusals.total() == before
     finally:
         job.in_loop(server.close())

@@ -140,7 +140,7 @@ def test_somebody_else_listens_there() -> None:
         thread.start()
         found = measuring.examine("127.0.0.1", server.getsockname()[1], TOKEN, QUICK)
         thread.join(5)
-    assert isinstance(found, Finding) and found.wrong and "somebody else" in found.what
+    assert isinstance(found, Finding) and found.wrong and "another program" in found.what
 
 
 def test_a_way_that_carries_nothing_is_said_to_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +218,7 @@ def test_a_silent_guest_costs_only_its_greeting_time(monkeypatch: pytest.MonkeyP
 
 def test_the_waiting_ends() -> None:
     outcome = waiting(limit=0.05).end()
-    assert outcome.wrong and "nobody" in outcome.what and outcome.advice
+    assert outcome.wrong and "no peer" in outcome.what and outcome.advice
 
 
 def test_a_far_peer_and_a_lopsided_way_are_noted() -> None:

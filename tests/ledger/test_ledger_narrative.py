@@ -101,7 +101,7 @@ def test_an_alarm_without_a_swap_says_that_everybody_stayed(tmp_path: Path) -> N
         swaps=(), phases={},
     )  # fmt: skip
     (block,) = narrative(tmp_path, [record]).recoveries
-    assert ("took over", "nobody: every rank kept its member") in block.lines
+    assert ("took over", "no member: every rank kept its member") in block.lines
 
 
 def test_a_recovery_by_another_rung_says_which_and_why(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_recovery_by_another_rung_says_which_and_why(tmp_path: Path) -> None:
     ]
     (block,) = narrative(tmp_path, [*decisions, record]).recoveries
     assert [line for line in block.lines if line[0] == "rung"] == [("rung", reason)]
-    assert ("took over", "nobody: the world goes on with fewer ranks") in block.lines
+    assert ("took over", "no member: the world goes on with fewer ranks") in block.lines
 
 
 def test_a_recovery_in_which_the_job_stopped_is_shown(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class HostEffects(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Introduction:
     """How this host presents itself. `token`: the job's; a new line uses the one that is present then. `store`: the
-    address of its c10d store; `members`: who lives here now."""
+    address of its c10d store; `members`: those that live here now."""
 
     job: str
     token: str | JobTokens
@@ -170,7 +170,7 @@ class CoordinatorClient:
             self._tell("recovered", text, generation=generation, ranks=ranks)
 
     def _tell_of(self, member: MemberId, message: wire.FromHost) -> None:
-        """The last of its kind is kept, for whoever leads next."""
+        """The last of its kind is kept, for the next leader."""
         kind = message.kind if isinstance(message, wire.Happened) else type(message).__name__
         self._said.setdefault(member, {})[kind] = message
         self._send(message)
@@ -206,8 +206,8 @@ class CoordinatorClient:
             pause = min(_LONGEST_PAUSE, pause * 1.6)
 
     async def _go_round(self, complained: set[tuple[str, str]]) -> str | None:
-        """Ask every coordinator once; whom one of them calls the leader comes next. Returns whose line was lost, if one
-        was."""
+        """Ask every coordinator once; the one that is named as the leader comes next. Returns whose connection was
+        lost, if one was."""
         waiting, tried = deque(self._addresses), set[str]()
         while waiting:
             address = waiting.popleft()
@@ -315,7 +315,7 @@ class CoordinatorClient:
             certified.cancel()
 
     async def _tell_of_certificates(self, outbox: "asyncio.Queue[bytes]") -> None:
-        """When they end, so that whoever watches the coordinator sees it for all hosts. A line outlives them."""
+        """When they end, so that an operator of the coordinator sees it for all hosts. A connection outlives them."""
         told = None
         while self._certificates is not None:
             ends = self._certificates.ends().values()
@@ -330,7 +330,7 @@ class CoordinatorClient:
             await stream.write(await outbox.get())
 
     def _on_seat(self, member: MemberId, message: FromAgent) -> None:
-        """What a joiner inherits it will leave in its turn; whoever leads next must hear of it."""
+        """What a joiner inherits it will leave in its turn; the next leader must hear of it."""
         if not isinstance(message, Assign):
             return
         seat = message.rank, message.founded_in

@@ -33,7 +33,7 @@ class EvidenceReview:
     def look(
         self, now: float, workers: Mapping[MemberId, Worker], pages: Mapping[MemberId, Progress]
     ) -> tuple[MoveRanks, ...]:
-        """What is to be asked of whoever decides."""
+        """What is to be asked of the controller."""
         self._moved &= workers.keys()
         seen = {member: self._seen(workers[member], page) for member, page in pages.items()}
         evidence = [found for detector in self.detectors for found in self._ask(detector, Look(now=now, ranks=seen))]
@@ -51,7 +51,7 @@ class EvidenceReview:
     def _ask(self, detector: Detector, look: Look) -> tuple[Evidence, ...]:
         try:
             return detector.look(look)
-        except Exception as error:  # somebody else's code, and training is not its business
+        except Exception as error:  # third-party code, and training is not its business
             self.detectors = [other for other in self.detectors if other is not detector]
             self.say(f"the detector {type(detector).__name__} failed and is not asked again: {error!r}")
             return ()

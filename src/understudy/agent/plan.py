@@ -1,4 +1,4 @@
-"""What the agent of one host is asked to run: values only, checked by whoever made them."""
+"""What the agent of one host is asked to run: values only, checked by their maker."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -18,8 +18,8 @@ _PREFIX = "understudy-"
 def runtime_dir(parent: Path | None = None) -> Iterator[Path]:
     """For this user only (0700). What killed agents left behind in the same place is swept away.
 
-    Its owner holds a lock on it, which the kernel gives back when the owner dies. The socket cannot tell who lives:
-    between its bind and its listen it refuses connections like that of a dead process.
+    Its owner holds a lock on it, which the kernel gives back when the owner dies. The socket cannot tell whether its
+    owner lives: between its bind and its listen it refuses connections like that of a dead process.
     """
     parent = parent or _memory_folder() or Path(tempfile.gettempdir())
     for folder in parent.glob(f"{_PREFIX}*"):

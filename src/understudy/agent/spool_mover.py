@@ -26,7 +26,7 @@ _MARK_LIMIT = 0.5  # seconds, at the end of a job
 
 @dataclass(slots=True)
 class _Move:
-    """One member's records on their way. `final`: nobody writes any more."""
+    """One member's records on their way. `final`: its writer has ended."""
 
     spool: Spool
     file: AppendFile

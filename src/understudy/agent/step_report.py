@@ -1,4 +1,4 @@
-"""Which steps the ranks of this host have committed, read from their progress pages for whoever shows it to people.
+"""Which steps the ranks of this host have committed, read from their progress pages, for display.
 
 At most once a second, and only when it changed: a coordinator of thousands of hosts hears this from all of them.
 """

@@ -181,7 +181,7 @@ class Supervisor:
             self._say(f"not everything could be written to {missing}")
 
     def _drop_workers(self) -> None:
-        """Nobody should be left by now, unless we crashed ourselves or the kernel does not let a process die."""
+        """No worker should be left by now, unless we crashed ourselves or the kernel does not let a process die."""
         if self._timer is not None:
             self._timer.cancel()
         for worker in list(self.workers.values()):
@@ -347,7 +347,7 @@ class Supervisor:
             self._controller.advanced(*news)
 
     def _ask_for_stacks(self, now: float) -> None:
-        """Asked for before anybody decides anything, so that the answers are there then."""
+        """Asked for before anything is decided, so that the answers are there then."""
         deadline = self._policy.stall_deadline(self._pace.pace)
         silent = self._liveness.silent_for(now)
         if silent >= deadline:
@@ -358,7 +358,7 @@ class Supervisor:
             self._inquiry.forget()
 
     def _numbers_of(self, worker: Worker) -> Mapping[str, float]:
-        """Of its device, if somebody counts for us."""
+        """Of its device, if an exporter counts for us."""
         if worker.local_rank is None or not self._devices.devices:
             return {}
         visible = self._plan.environment.get("CUDA_VISIBLE_DEVICES")

@@ -68,7 +68,8 @@ def router(door: JobDoor, actions: Actions) -> APIRouter:
         return ask(http, body, await http.body(), key, request)
 
     @page(
-        "/abort-generation", "Everybody leaves the generation now and says where it stands; who does not is replaced."
+        "/abort-generation",
+        "All ranks leave the generation now and report what they hold; a rank that does not is replaced.",
     )
     async def abort(http: Request, body: Abort, key: Key = None) -> Response:
         request = rq.AbortGeneration(at=door.now(), reason=body.reason)

@@ -1,6 +1,6 @@
-"""Where a run's API is, written in the folder of the run so that commands find it. Only whoever leads writes it.
+"""Where a run's API is, written in the folder of the run so that commands find it. Only the leader writes it.
 
-Coordinators may share the folder. So one that stands by reads there where the leader's API is, for those who ask it.
+Coordinators may share the folder. So one that stands by reads there where the leader's API is, for clients that ask it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _LARGEST = 4096  # bytes
 
 
 def write_address(run_dir: Path, url: str) -> None:
-    """Renamed into its place, so that nobody reads half of it."""
+    """Renamed into its place, so that no reader sees half of it."""
     text = json.dumps({"url": url, "pid": os.getpid()}) + "\n"
     new = run_dir / f".{ADDRESS_FILE}.{os.getpid()}"
 

@@ -44,7 +44,7 @@ async def _nobody_knows() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """`pages`: further ones outside of /v1, as plain values. `leader_url`: for those who ask one that stands by."""
+    """`pages`: further ones outside of /v1, as plain values. `leader_url`: for clients that ask one that stands by."""
 
     tokens: Tokens | None = None
     rules: Rules = field(default_factory=Rules)

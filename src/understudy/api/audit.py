@@ -1,4 +1,4 @@
-"""Who asked for what, and what became of it: one line per request in `ledger/audit.jsonl`."""
+"""Which caller asked for what, and what became of it: one line per request in `ledger/audit.jsonl`."""
 
 import datetime
 import time

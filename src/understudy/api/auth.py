@@ -1,4 +1,4 @@
-"""Stands before every page: who calls, may they, how often, how much. What is not allowed goes no further.
+"""Stands before every page: authentication, permission, rate and size. What is not allowed goes no further.
 
 Pure ASGI, so that a stranger's body is never read and a body is never larger than the limit, whatever its header says.
 """
@@ -49,7 +49,8 @@ class Refused(Exception):
 
 
 class AccessControl:
-    """`tokens` None: no token file was given, so everybody who gets here may read and nobody may ask for anything."""
+    """`tokens` None: no token file was given, so every client that gets here may read, and none may ask for
+    anything."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class AccessControl:
         finally:
             inside[name] -= 1
 
-    # -- who, and how often -------------------------------------------------------------------------------------------
+    # -- authentication and rate --------------------------------------------------------------------------------------
 
     def _check_certificate(self, scope: Scope) -> None:
         """An agent's is not for the API: what a host needs to train must not open more than that."""
@@ -124,8 +125,8 @@ class AccessControl:
 
     def _admit_probe(self, scope: Scope) -> None:
         """Each address has a limit of its own, so that a flood from one does not make the probes of others fail. Its
-        body is not read, and nobody waits behind it."""
-        peer = peer_of(scope["client"]) if scope.get("client") else "somebody"
+        body is not read, and no request waits behind it."""
+        peer = peer_of(scope["client"]) if scope.get("client") else "an unknown address"
         wait = self._probes.take(peer, Bucket.READ, self._clock.now())
         if wait:
             raise self._too_often("probes of one address", Bucket.READ, wait)

@@ -1,4 +1,4 @@
-"""The journal that the API listens to: numbers every decision and recovery, keeps the newest, wakes who follows."""
+"""The journal that the API listens to: numbers every decision and recovery, keeps the newest, wakes its followers."""
 
 import asyncio
 import statistics
@@ -27,7 +27,7 @@ class EventStream:
 
     def __init__(self) -> None:
         self.newest = 0
-        self.recovered = 0  # since the run began, whoever led
+        self.recovered = 0  # since the run began, also by former leaders
         self.closed = False
         self._kept: deque[Numbered] = deque(maxlen=_KEPT)
         self._recoveries: deque[RecoveryRecord] = deque(maxlen=_RECOVERIES_KEPT)
@@ -69,8 +69,8 @@ class EventStream:
         return statistics.median(totals) if totals else None
 
     async def follow(self, number: int, pause: float) -> AsyncIterator[Numbered | None]:
-        """Everything after `number` as it comes; None when nothing came for `pause` seconds. Whoever is slower than
-        what is kept misses some and sees that in the numbers. Ends with the stream."""
+        """Everything after `number` as it comes; None when nothing came for `pause` seconds. A follower that is slower
+        than what is kept misses some and sees that in the numbers. Ends with the stream."""
         while True:
             found = self.after(number, 100)
             for numbered in found:

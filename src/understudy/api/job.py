@@ -1,4 +1,4 @@
-"""The door between the API and whoever leads a job: a coordinator in the same process, or one of several.
+"""The interface between the API and the leader of a job: a coordinator in the same process, or one of several.
 
 The API looks through `machine` and asks through `handle`. It never changes what it sees.
 """
@@ -21,7 +21,7 @@ from understudy.wire.inventory import HostInventory
 
 
 class NotLeading(UnderstudyError):
-    """This one decides nothing now; `advise` says whom to ask, as far as it is known."""
+    """This one decides nothing now; `advise` names the leader, as far as it is known."""
 
     def __init__(self, leads: bool, leader: str) -> None:
         super().__init__("no host has joined the job yet" if leads else "this coordinator does not lead the job")
@@ -39,7 +39,7 @@ class NotLeading(UnderstudyError):
 
 
 class JobDoor(Protocol):
-    """What the API needs from whoever leads a job."""
+    """What the API needs from the leader of a job."""
 
     @property
     def name(self) -> str: ...
@@ -53,7 +53,7 @@ class JobDoor(Protocol):
     def leads(self) -> bool: ...
 
     def leader(self) -> str:
-        """Who leads, as people call it; empty: nobody knows."""
+        """The name of the leader; empty: unknown."""
 
     def handle(self, request: Request) -> None:
         """Raises `NotLeading`."""

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus. Counters are counted as things happen; gauges are read from the job when somebody asks."""
+"""Metrics for Prometheus. Counters are counted as things happen; gauges are read from the job at each scrape."""
 
 from collections import Counter as PlainCounter
 from collections.abc import Iterator, Mapping

@@ -39,7 +39,7 @@ def router(door: JobDoor, limits: Limits, leader_url: Callable[[], Awaitable[str
 
     @pages.get("/members")
     async def members() -> list[MemberView]:
-        """Everybody who holds a rank, by rank."""
+        """Every member that holds a rank, by rank."""
         return views.members(door, leading(door))
 
     @pages.get("/spares")

@@ -113,8 +113,8 @@ class ApiServer:
         return 0 if acceptor is None else acceptor.open_connections
 
     async def open(self, address: str, certificates: Certificates | None, reached_at: str = "") -> int:
-        """Both sides prove who they are, or the address is of this host only. `reached_at`: the host for `url`, if the
-        address is of all interfaces. Returns the port."""
+        """Both sides prove their identity, or the address is of this host only. `reached_at`: the host for `url`, if
+        the address is of all interfaces. Returns the port."""
         check_address("--http", address, certificates)
         host, port = split_address("--http", address)
         secure = None if certificates is None else certificates.server_context()

@@ -60,7 +60,8 @@ def members(door: JobDoor, machine: JobMachine) -> list[MemberView]:
 
 
 def rank_counts(machine: JobMachine) -> dict[str, int]:
-    """Every rank once. `absent`: the world goes on without it, whoever may hold it. `vacant`: it is waited for."""
+    """Every rank once. `absent`: the world goes on without it, even if a member holds it. `vacant`: it is waited
+    for."""
     absent, world = machine.round.state.absent, machine.policy.world_size
     standings = [member.standing for member in machine.roster.seated() if member.rank not in absent]
     counts = {standing.value: standings.count(standing) for standing in _SEATED}
@@ -145,7 +146,7 @@ def event(numbered: Numbered) -> EventView:
 
 
 def recovery_kind(record: RecoveryRecord) -> str:
-    """Whether somebody was replaced, and whether that was planned."""
+    """Whether a rank was replaced, and whether that was planned."""
     if record.planned:
         return "move"
     return "swap" if record.swaps else "regroup"

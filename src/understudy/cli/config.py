@@ -31,7 +31,7 @@ def main(args: argparse.Namespace) -> int:
     found = differences(right)
     about = [line for file in files for line in _about(file, usual)]
     for line in (*about, *(_between(found, len(right)) if found or len(right) > 1 else ())):
-        print(printable(line))  # files may be anybody's
+        print(printable(line))  # files may come from anywhere
     if len(right) < len(files):
         return WRONG
     return REFUSED if any(one.kind is Kind.MUST_BE_EQUAL for one in found) else 0

@@ -79,7 +79,7 @@ def _jobs(files: Sequence[Checked]) -> Difference | None:
 
 def _by_value(told: Sequence[tuple[str, Any]]) -> tuple[tuple[Any, tuple[str, ...]], ...]:
     values = {repr(value): value for _, value in told}
-    return tuple((value, tuple(who for who, its in told if repr(its) == shown)) for shown, value in values.items())
+    return tuple((value, tuple(file for file, its in told if repr(its) == shown)) for shown, value in values.items())
 
 
 def _kind(key: str, values: Sequence[Any]) -> Kind:

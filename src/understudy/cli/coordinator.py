@@ -100,7 +100,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _read_api_request(args: argparse.Namespace, certificates: Certificates | None) -> "ApiRequest | None":
-    """The two old pages need no further package; whoever asks for more is told which one."""
+    """The two old pages need no further package; a command line that asks for more is told which one."""
     if args.http is not None and args.http_tokens is None and args.alert_rules is None and not http_flags.installed():
         return None
     return http_flags.read_api_request(args, certificates)

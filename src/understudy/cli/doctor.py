@@ -126,7 +126,7 @@ def _check(args: argparse.Namespace) -> str:
 
 
 def _token(flag: str, address: str, file: Path | None) -> str:
-    """On one host nobody else is there to be kept out."""
+    """On one host there is no other party to be kept out."""
     address_host, _ = split_address(flag, address)
     if file is None and JOB_TOKEN not in os.environ:
         if is_loopback(address_host):

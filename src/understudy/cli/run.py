@@ -206,7 +206,7 @@ def _run_dir(given: str | None, shared: bool) -> Path:
 
 
 def _write_run_info(run_dir: Path, request: run_flags.RunRequest) -> Callable[[], None]:
-    """Returns what writes it again, should somebody remove the folder."""
+    """Returns what writes it again, should the folder be removed."""
     info = RunInfo(
         job=run_dir.name,
         command=conceal(request.plan.command),

@@ -33,8 +33,8 @@ async def run_on_host(
     log: Log,
     restore: Callable[[], None],
 ) -> StopJob:
-    """`log`: learns here which run it is. `restore`: makes the folder of the run readable again, should somebody remove
-    it."""
+    """`log`: learns here which run it is. `restore`: makes the folder of the run readable again, should it be
+    removed."""
     clock = SystemClock()
     files = BackgroundFiles(terminal.say)
     supervisor = Supervisor(

@@ -1,7 +1,7 @@
 """Feeds events into the machine and carries out what it asks for, in order.
 
-A generation must be durable before anybody acts on it: while it is being written, whatever was decided later waits in a
-queue, and events are still taken.
+A generation must be durable before any process acts on it: while it is being written, whatever was decided later waits
+in a queue, and events are still taken.
 
 Knows: the machine, the interfaces of `effects`. Does not know: processes, sockets, terminals. Called by the agent of a
 host (through a Protocol; neither imports the other) and joined to it by the command line.
@@ -82,7 +82,7 @@ class Coordinator:
         self.steps.told(THIS_HOST, smallest, largest)
 
     def inherited(self, member: MemberId, bequest: bytes) -> None:
-        """What a member leaves to whoever will replace it."""
+        """What a member leaves to its replacement."""
         known = self.machine.roster.members.get(member)
         if known is not None and known.rank is not None:
             self.inherited_of(known.rank, self.machine.round.state.founded_in, bequest)
@@ -100,7 +100,7 @@ class Coordinator:
         self._on_failure = listener
 
     def fail(self, error: BaseException) -> None:
-        """It must not decide any more: what it would do next was not recorded, or somebody else leads."""
+        """It must not decide any more: what it would do next was not recorded, or another coordinator leads."""
         if self.failed is None:
             self.failed = error
             self._orders.clear()
@@ -108,7 +108,7 @@ class Coordinator:
             self._on_failure(error)
 
     def begin_with(self, commands: Iterable[cmd.Command], active: Mapping[Rank, MemberId]) -> None:
-        """What a machine that took over wants first. `active`: who trained when it was last heard of."""
+        """What a machine that took over wants first. `active`: the members that trained when last heard of."""
         self._recovery_clock.took_over(active)
         self._order(Tick(at=self._clock.now()), commands)
         self._go_on()
@@ -212,7 +212,7 @@ class Coordinator:
         self._effects.start_member(command.member, seat, command.host, store)
 
     def _abandon(self, command: cmd.AbandonGeneration) -> None:
-        """Whoever leaves a rank and whoever takes it over make their connection while the others come to a stop."""
+        """The leaver of a rank and its successor make their connection while the others come to a stop."""
         roster = self.machine.roster
         leavers = set(roster.leavers.values())
         takers = {roster.holders[rank] for rank in roster.leavers if rank in roster.holders}

@@ -19,7 +19,7 @@ _TTL = 3  # seconds. etcd needs one or two of them to elect a leader of its own,
 _MARGIN = 0.2  # we stop this much earlier than etcd would
 _REFRESH_EVERY = 0.5
 _REQUEST_LIMIT = 1.0  # seconds for one request; another one follows, to another server
-_LOOK_EVERY = 0.2  # a standby asks who leads. A watch would tell sooner, but may die without a word
+_LOOK_EVERY = 0.2  # a standby asks for the leader. A watch would tell sooner, but may die without a word
 _PIECE = 1_000_000  # bytes: etcd takes 1.5 MiB per request
 
 _Answer = TypeVar("_Answer")
@@ -212,7 +212,7 @@ class EtcdStateStore:
         if leader is None or leader.create_revision != self._term:
             self._refuse("another coordinator leads")
         if not done and (newest is None or newest.value != content):  # else an earlier try got there after all
-            self._refuse("somebody else has written in its name")
+            self._refuse("another process has written in its name")
         self._head_revision = int(newest.mod_revision)
 
     def _refuse(self, why: str) -> None:

@@ -55,7 +55,7 @@ class HealthServer:
         self._acceptor: Acceptor | None = None
 
     async def open(self, address: str, certificates: Certificates | None) -> int:
-        """Both sides prove who they are, or the address is of this host only. Returns the port."""
+        """Both sides prove their identity, or the address is of this host only. Returns the port."""
         check_address(self._flag, address, certificates)
         return self._open(address, None if certificates is None else certificates.server_context())
 

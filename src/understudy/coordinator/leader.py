@@ -52,8 +52,8 @@ _OF_ONE_GENERATION = (
 
 
 class Leader:
-    """`over` is set when the job has stopped or somebody else leads. `inventories`: what each host told last of itself;
-    it is not kept for a successor, to whom all hosts will tell it again. `past`: a run that is not to go on."""
+    """`over` is set when the job has stopped or another coordinator leads. `inventories`: what each host told last of
+    itself; it is not kept for a successor, which all hosts will tell it again. `past`: a run that is not to go on."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Leader:
         return not self._deposed
 
     def step_down(self, why: str) -> None:
-        """Somebody else leads: decide nothing any more."""
+        """Another coordinator leads: decide nothing any more."""
         if self.coordinator is not None:
             self.coordinator.fail(Deposed(why))
         self._deposed = True
@@ -156,7 +156,7 @@ class Leader:
         return self.lines.stopped
 
     async def record_farewell(self) -> None:
-        """Every host knows of the end: whoever leads next need not wait for any."""
+        """Every host knows of the end: the next leader need not wait for any."""
         if self.coordinator is not None:
             machine = self.coordinator.machine
             facts = facts_of(machine, self._clock.now())
@@ -302,7 +302,7 @@ class Leader:
     # -- requests, time -----------------------------------------------------------------------------------------------
 
     def request(self, request: Request) -> None:
-        """What somebody who is no host asks for. The machine decides whether it is done."""
+        """What a caller that is no host asks for. The machine decides whether it is done."""
         self._tell(request)
 
     def _tell(self, event: ev.Event) -> None:
@@ -313,7 +313,7 @@ class Leader:
             self.coordinator.handle(event)
             shortest = _SHORTEST_WAIT
         finally:
-            self._set_timer(shortest)  # whatever happened: nobody else watches the deadlines
+            self._set_timer(shortest)  # whatever happened: nothing else watches the deadlines
 
     def _set_timer(self, shortest: float = _SHORTEST_WAIT) -> None:
         if self._timer is not None:

@@ -1,7 +1,7 @@
 """What a host may say: of itself and of its own members, within the world that there is. Everything else is refused.
 
-A host that was broken into must not reach beyond itself. Raises `WireError`, which ends the line of whoever said it;
-what an honest host may say out of date is dropped instead (`owns` is False).
+A host that was broken into must not reach beyond itself. Raises `WireError`, which ends the connection of the host that
+said it; what an honest host may say out of date is dropped instead (`owns` is False).
 """
 
 import hmac
@@ -84,7 +84,7 @@ def check_role(attend: wire.Attend, certified: Certified | None) -> None:
 def check_certificate(attend: wire.Attend, certified: Certified | None) -> None:
     """A host has a certificate of its own, so that one which was broken into cannot be another one."""
     if certified is not None and attend.host not in certified.names:
-        whose = ", ".join(sorted(certified.names)) or "nobody"
+        whose = ", ".join(sorted(certified.names)) or "no name"
         raise WireError(
             f"host {attend.host} has a certificate for {whose}: give it one whose common or alternative name is "
             f"{attend.host}, or the name of its certificate with --host-name",
@@ -112,8 +112,8 @@ def check_home(lines: HostConnections, host: HostId, member: MemberId) -> None:
 def owns(
     lines: HostConnections, machine: JobMachine, former: Mapping[MemberId, Rank], host: HostId, left: wire.Bequeathed
 ) -> bool:
-    """May this host say what a rank leaves? For the rank of a member that lives there; for no other one. `former`: who
-    held which rank at a takeover; it may have died while nobody led."""
+    """May this host say what a rank leaves? For the rank of a member that lives there; for no other one. `former`:
+    which member held which rank at a takeover; it may have died while no coordinator led."""
     member = MemberId(left.member)
     if not left.again:
         check_home(lines, host, member)

@@ -27,7 +27,7 @@ _GIVEN_UP = StopJob(outcome=Outcome.STOPPED, reason="the operator began a new ru
 
 
 def new_id() -> str:
-    """When it began, for people who read it, and enough chance that no two are the same."""
+    """When it began, for human readers, and enough chance that no two are the same."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
 
 
@@ -97,7 +97,9 @@ class Identity:
         if attend.run and attend.run != self.run:
             why = f"host {attend.host} is of run {attend.run}, which was given up"
             raise WireError(f"{why}: run {self.run} has begun since", kind="other run")
-        belongs = bool(attend.run) or attend.term > 0  # older agents do not name their run; new ones obeyed nobody yet
+        belongs = (
+            bool(attend.run) or attend.term > 0
+        )  # older agents do not name their run; new ones obeyed no coordinator yet
         if over and not belongs:
             raise WireError(f"run {self.run} has just ended, and host {attend.host} is for the next one", kind="over")
         if self._found is not None and not belongs:

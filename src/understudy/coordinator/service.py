@@ -1,7 +1,7 @@
-"""The coordinator on the network: takes the streams of agents and hands them to whoever leads.
+"""The coordinator on the network: takes the streams of agents and hands them to the leader.
 
 Everything that arrives is untrusted until its seal is checked; what is malformed, too large, said twice or from
-elsewhere is refused and counted. Who does not know the token learns nothing but that.
+elsewhere is refused and counted. A party that does not know the token learns nothing but that.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from understudy.wire.job_tokens import JobTokens
 from understudy.wire.message_auth import AuthenticatedStream, answer
 
 MAX_HOSTS = 2100  # one process serves 2,000 within 3 s (`claims/many-agents`); 2,500 idle ones took 315 MB
-_GREETING_LIMIT = 10.0  # seconds until a stream must have said who it is
+_GREETING_LIMIT = 10.0  # seconds until a stream must have named itself
 _FINAL = ("settings", "job", "other run")  # there is no use in trying again
 
 _STANDBY = ("standby", "later term", "awaiting")  # passes by itself
@@ -33,7 +33,7 @@ _MOST_COMPLAINTS = 10_000
 
 
 class Service:
-    """`leader` is None while this coordinator stands by; `leads` names whoever leads then."""
+    """`leader` is None while this coordinator stands by; `leads` names the leader then."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Service:
         self._secure = False
 
     async def open(self, address: str, certificates: Certificates | None, max_hosts: int = MAX_HOSTS) -> int:
-        """`max_hosts`: that may be connected at a time, with those that have not said who they are."""
+        """`max_hosts`: that may be connected at a time, with those that have not named themselves."""
         grpc = transport.grpc_module()
         self._server = grpc.aio.server(options=transport.server_options(max_hosts))
         handler = grpc.stream_stream_rpc_method_handler(self._attend)
@@ -110,18 +110,19 @@ class Service:
     async def _greeting(self, stream: AuthenticatedStream) -> wire.Attend:
         data = await stream.read()
         if data is None:
-            raise WireError("it ended before it had said who it is", kind="no greeting")
+            raise WireError("it ended before it had named itself", kind="no greeting")
         attend = wire.decode_from_host(data)
         if not isinstance(attend, wire.Attend):
-            raise WireError("it must say first who it is", kind="no greeting")
+            raise WireError("it must name itself first", kind="no greeting")
         return attend
 
     async def _turn_away(self, context: Any, error: Exception) -> None:
-        """Refused with a status of the call; it may not know the token, so it would not understand a sealed word."""
+        """Refused with a status of the call; it may not know the token, so it could not verify an authenticated
+        message."""
         kind = error.kind if isinstance(error, WireError) else "no greeting"
         self.refused[kind] += 1
         code = "UNAUTHENTICATED" if kind in ("unauthorised", "replayed") else "INVALID_ARGUMENT"
-        await context.abort(transport.grpc_module().StatusCode[code], str(error) or "it did not say who it is")
+        await context.abort(transport.grpc_module().StatusCode[code], str(error) or "it did not name itself")
 
     async def _explain(self, stream: AuthenticatedStream, attend: wire.Attend, error: WireError) -> None:
         """Refused with a sentence: it knows the token."""
@@ -143,7 +144,7 @@ class Service:
     async def _serve(
         self, leader: Leader, line: HostConnection, attend: wire.Attend, stream: AuthenticatedStream, context: Any
     ) -> None:
-        """Until one side ends it. The handler of a call must not be cancelled from inside: gRPC would tell nobody."""
+        """Until one side ends it. The handler of a call must not be cancelled from inside: gRPC would not report it."""
         closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line.on_close = lambda: None if closed.done() else closed.set_result(None)
         reading = asyncio.create_task(self._read(leader, line, attend, stream))

@@ -1,4 +1,4 @@
-"""Writes files in the background: who writes never waits for a disk, and no trouble with one reaches it.
+"""Writes files in the background: a writer never waits for a disk, and no trouble with one reaches it.
 
 Each file has a thread of its own, so that one that blocks for ever holds up no other, and a bounded queue: what does
 not fit is dropped and counted, and the file says where. Used by the launcher, agents and coordinators for the ledger

@@ -90,7 +90,7 @@ class Comparison:
     first: Difference | None
     conflicts: tuple[tuple[Conflict, ...], tuple[Conflict, ...]]  # that count, in A and in B
     absent: tuple[Absence, Absence]  # in A and in B
-    short: tuple[str, str]  # who lacks records and why, in A and in B
+    short: tuple[str, str]  # which writers lack records and why, in A and in B
     from_checkpoint: tuple[bool, bool]
 
     @property

@@ -160,7 +160,7 @@ def _recovery(number: int, record: RecoveryRecord, run: Run, origin: float) -> B
     if not record.swaps:
         degraded = any(decision.kind == DecisionKind.DEGRADE.value for decision in rungs)
         others = "the world goes on with fewer ranks" if degraded else "every rank kept its member"
-        lines.append(("took over", f"nobody: {others}"))
+        lines.append(("took over", f"no member: {others}"))
     phases = [f"{name} {milliseconds(seconds)}" for name, seconds in record.phases.items() if name != "total"]
     lines.append(("phases", ", ".join([*phases, f"in all {milliseconds(duration(record))}"])))
     lines += [("received", _transfer(transfer)) for transfer in record.transfers]

@@ -31,7 +31,8 @@ def wait_for_examination(
     versions: Mapping[str, str],
     wall: Callable[[], float] = time.time,
 ) -> Finding:
-    """One after the other, until one has been through it all. Who cannot prove itself does not end the waiting."""
+    """One after the other, until one has been through it all. A peer that cannot prove itself does not end the
+    waiting."""
     until = time.monotonic() + limit
     refused = broken = 0
     while (left := until - time.monotonic()) > 0:
@@ -57,8 +58,8 @@ def wait_for_examination(
         others = f"; before that {refused} refused, {broken} broke off" if refused or broken else ""
         return Finding(f"examined from {name} in {span(time.monotonic() - began)}{others}", good=True)
     return Finding(
-        f"nobody has examined this host within {span(limit)} ({refused} refused, {broken} broke off)",
+        f"no peer has examined this host within {span(limit)} ({refused} refused, {broken} broke off)",
         good=False,
         wrong=True,
-        advice="nobody came through: look at the address, at firewalls, and at the token on both sides",
+        advice="no peer came through: look at the address, at firewalls, and at the token on both sides",
     )

@@ -1,7 +1,7 @@
-"""The line between two doctors: who may use it, what may be asked on it, and how much.
+"""The connection between two doctors: authentication, what may be asked on it, and how much.
 
 Both sides give a nonce and prove with it that they know the token (HMAC); the token itself never travels, and the side
-that waits proves nothing to somebody who has not. Then one side asks and the other obeys. A request is five bytes.
+that waits proves nothing to a peer that has not. Then one side asks and the other obeys. A request is five bytes.
 Nothing that arrives is kept, but for a time, a short table of versions, and a count.
 
 Every wait ends at the line's deadline. Errors are `OSError` (the line broke, or time is over) and `WireError`.
@@ -28,7 +28,7 @@ MOST_REQUESTS = 1000
 EXAMINATION_LIMIT = 30.0
 """Seconds for one whole examination."""
 GREETING_LIMIT = 3.0
-"""Seconds in which whoever connects must have proven itself."""
+"""Seconds in which a peer that connects must have proven itself."""
 
 _GREETING = b"understudy doctor 1\n"
 _NONCE, _CODE = 32, 32
@@ -110,7 +110,7 @@ def introduce(line: PeerConnection, token: str) -> None:
     """Prove ourselves, and have the other side do so."""
     opening = line.take(len(_GREETING) + _NONCE)
     if not opening.startswith(_GREETING):
-        raise WireError("somebody else answers there")
+        raise WireError("another program answers there")
     theirs, own = opening[len(_GREETING) :], secrets.token_bytes(_NONCE)
     line.send(own + _code(token, b"asks", own, theirs))
     try:
@@ -157,7 +157,7 @@ def say_goodbye(line: PeerConnection) -> None:
 
 
 def admit(line: PeerConnection, token: str) -> None:
-    """Raises for whoever does not prove itself; nothing is told to it."""
+    """Raises for a peer that does not prove itself; nothing is told to it."""
     own = secrets.token_bytes(_NONCE)
     line.send(_GREETING + own)
     answer = line.take(_NONCE + _CODE)
