@@ -30,7 +30,7 @@ Json = Mapping[str, Any]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Shows a running job. Exit code 0; 3: no answer and the run did not end, or the one that answers does not lead; "
+        "Shows a running job. Exit code 0; 3: no answer and the run did not end, or what answers does not lead; "
         "4: not allowed."
     )
     parser.add_argument("--once", action="store_true", help="print once, also on a terminal")

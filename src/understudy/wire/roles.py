@@ -50,7 +50,7 @@ class Certified:
             return f"{whose} and has the role {has}, not {wanted.value}; {_advice(wanted)}"
         if NAME in self.names and PartyRole.COORDINATOR not in self.roles:
             return (
-                f"{whose}, and its holder could pass for a coordinator by the name {NAME}; give it one without that name, "
+                f"{whose}, and with the name {NAME} it could pass for a coordinator; give it one without that name, "
                 f"or the URI {PartyRole.COORDINATOR.uri} as well if it is one"
             )
         if wanted is PartyRole.COORDINATOR and NAME not in self.names:

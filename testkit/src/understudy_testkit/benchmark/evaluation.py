@@ -198,7 +198,7 @@ def timeline(story: Story, started: float) -> tuple[tuple[float, int], ...]:
 
 
 def losses(story: Story, steps: int) -> tuple[float, ...]:
-    """Mean over the ranks whose samples counted; who only heals has a loss of weights that nobody uses."""
+    """Mean over the ranks whose samples counted; a rank that only heals has a loss of weights that are not used."""
     by_step: dict[int, list[float]] = {}
     for (step, _), commit in kept(story).items():
         if not commit.samples:

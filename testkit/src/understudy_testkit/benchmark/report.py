@@ -138,7 +138,7 @@ def _targets(campaign: Campaign) -> str:
 
 
 def _remarks(path: Path) -> str:
-    """What somebody wrote by hand about these results: what limits a figure, what went wrong."""
+    """What was written by hand about these results: what limits a figure, what went wrong."""
     return path.read_text() if path.exists() else ""
 
 

@@ -43,7 +43,7 @@ class Turn:
 
 
 def turns(scenario: Scenario, arms: list[str]) -> list[Turn]:
-    """All runs, interleaved; who comes first changes from one repetition to the next.
+    """All runs, interleaved; the first one changes from one repetition to the next.
 
     `bare` runs again before and after the runs with faults: they are compared with it, and a machine's speed drifts."""
     order: list[Turn] = []

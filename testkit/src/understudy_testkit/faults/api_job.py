@@ -1,6 +1,6 @@
 """A job behind a real HTTP server, for claims and tests: a real leader with a real machine, and light hosts.
 
-It runs in a thread with a loop of its own, so that whoever attacks it can use any client. Everything that is asked of
+It runs in a thread with a loop of its own, so that an attacker can use any client. Everything that is asked of
 the machine is written down, to be compared with what was answered and with the audit.
 """
 
@@ -149,12 +149,12 @@ class ApiJob:
         while not self.look(self.is_well):
             if time.monotonic() > deadline:
                 machine = self.look(self.door.machine)
-                why = "nobody leads" if machine is None else f"{machine.stage} {machine.stopped}"
+                why = "no coordinator leads" if machine is None else f"{machine.stage} {machine.stopped}"
                 raise NotProven(f"the job is not well after {seconds:g} s: {why}")
             time.sleep(0.02)
 
     def open_strict(self, certificates: Certificates | None = None) -> ApiServer:
-        """Another server of the same job, with the limits that everybody gets."""
+        """Another server of the same job, with the usual limits."""
 
         async def open_() -> ApiServer:
             settings = Settings(tokens=tokens(), rules=RULES, on_fault=self.faults.append)

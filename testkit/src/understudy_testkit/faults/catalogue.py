@@ -45,7 +45,7 @@ IN_STEP = (
     FaultPoint.AFTER_OPTIMIZER,
     FaultPoint.BETWEEN_STEPS,
 )
-AT_FENCE = (FaultPoint.IN_FENCE, FaultPoint.PAST_FENCE)  # only where there is one, and somebody else comes late
+AT_FENCE = (FaultPoint.IN_FENCE, FaultPoint.PAST_FENCE)  # only where there is one, and another rank comes late
 IN_MOVE = (FaultPoint.HAND_OVER,)
 IN_RECOVERY = (FaultPoint.STOP, FaultPoint.REHEARSE, FaultPoint.REGROUP, FaultPoint.TRANSFER, FaultPoint.RESUME)
 

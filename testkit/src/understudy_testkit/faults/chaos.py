@@ -1,8 +1,8 @@
 """From a seed to one run in which everything happens: a schedule as data, tied to steps and not to the clock.
 
-Knows: which faults a world of four ranks can come through, and who is absent after them. Does not know: processes and
-time. `chaos_run` carries a schedule out, `chaos_decisions` says what of its decisions a seed determines, and the claim
-also plays it in the simulator (`simulator.scripted`).
+Knows: which faults a world of four ranks can come through, and which ranks are absent after them. Does not know:
+processes and time. `chaos_run` carries a schedule out, `chaos_decisions` says what of its decisions a seed determines,
+and the claim also plays it in the simulator (`simulator.scripted`).
 
 A run is a row of acts, one per stretch of steps. Before an act spares may come and go; then its faults strike. Kinds
 are drawn from a deck that is dealt out before it is shuffled again, so that a few acts see many of them.
@@ -26,13 +26,13 @@ _JITTER = 4
 MOST_SPARES = 3
 
 AT_ONE_STEP = frozenset({FaultPoint.FORWARD, FaultPoint.COLLECTIVE})
-"""Whoever is lost there has given nothing to its step yet, so nobody can have committed it: it runs again."""
+"""A rank that is lost there has given nothing to its step yet, so no rank can have committed it: it runs again."""
 
 
 class Mode(enum.StrEnum):
     DDP = "ddp"  # every rank can be done without
     HSDP = "hsdp"  # two replicas of two shards: either can be done without
-    FSDP = "fsdp"  # nobody has a twin; states are in peer memory
+    FSDP = "fsdp"  # no rank has a twin; states are in peer memory
 
 
 class Happening(enum.StrEnum):
@@ -42,9 +42,9 @@ class Happening(enum.StrEnum):
     HOLD_GIL = "hold-gil"
     ERROR = "error"
     PAIR = "two at once"
-    IN_RECOVERY = "in a recovery"  # somebody is killed, and somebody else while that is made good
-    JOINER = "the joiner"  # somebody is killed, and then its replacement
-    POISON = "poison"  # somebody can take part in no new world, and one is needed
+    IN_RECOVERY = "in a recovery"  # a rank is killed, and another one while that is made good
+    JOINER = "the joiner"  # a rank is killed, and then its replacement
+    POISON = "poison"  # a rank can take part in no new world, and one is needed
     FLIP = "flip"
     NOTHING = "nothing"  # only spares come and go
 
@@ -143,8 +143,8 @@ def draw(
 
 @dataclass(slots=True)
 class _Author:
-    """Writes act after act. Knows who is there, and whether there were spares yet: until then a lost rank is absent,
-    and from then on there is somebody for it."""
+    """Writes act after act. Knows which ranks are there, and whether there were spares yet: until then a lost rank is
+    absent, and from then on there is a spare for it."""
 
     chance: Random
     mode: Mode
@@ -259,7 +259,7 @@ class _Author:
         return (Fault(name=name, kind=kind, rank=first, place=self._place_for(kind), step=step),)
 
     def _two_ranks(self) -> tuple[int, int]:
-        """Twins of the 2x2 mesh (0 and 2, 1 and 3) are not lost together: nobody would hold their shard."""
+        """Twins of the 2x2 mesh (0 and 2, 1 and 3) are not lost together: no rank would hold their shard."""
         first = self.chance.choice(sorted(self.present))
         others = [rank for rank in sorted(self.present) if rank != first]
         if self.mode is Mode.HSDP:
@@ -267,7 +267,7 @@ class _Author:
         return first, self.chance.choice(others) if others else first
 
     def _place_for(self, kind: Kind) -> FaultPoint:
-        """A thread strikes in a collective, where raising or spinning would hurt nobody; and a late peer has to keep
+        """A thread strikes in a collective, where raising or spinning would do no harm; and a late peer has to keep
         the victim there, which may be absent. No hangs between steps: there the job waits at the gates, and is given
         all the time that it wants."""
         places = [*_IN_STEP, FaultPoint.BETWEEN_STEPS] if kind is Kind.KILL else [*_IN_STEP]
@@ -276,8 +276,10 @@ class _Author:
         return self.chance.choice(places)
 
     def _lose(self, happening: Happening, faults: Sequence[Fault]) -> None:
-        """Who is absent afterwards. When all processes begin anew nobody is."""
-        found_and_ended = happening is not Happening.FLIP or self.mode is Mode.DDP  # of two twins nobody can tell
+        """The ranks that are absent afterwards. When all processes begin anew none is."""
+        found_and_ended = (
+            happening is not Happening.FLIP or self.mode is Mode.DDP
+        )  # of two twins the odd one is unknown
         if self.ever_offered or not found_and_ended:
             return
         if happening is Happening.POISON:

@@ -170,7 +170,7 @@ class Cluster:
         return max(leading, key=lambda found: found[0])[1] if leading else None
 
     def status(self) -> dict[str, Any]:
-        """As the leader tells it to whoever asks by HTTP. Empty when nobody leads."""
+        """As the leader tells it by HTTP. Empty when no coordinator leads."""
         leader = self.leader()
         host = next((host for host in self.coordinators if leader and leader.name == f"coordinator-{host.name}"), None)
         if host is None:
@@ -244,10 +244,10 @@ class Cluster:
 def running(cluster: Cluster) -> Iterator[Cluster]:
     """All coordinators and agents started, with certificates of their own: they are hosts to each other."""
     if cluster.certificates is None:
-        everybody = [host.name for host in (*cluster.coordinators, *cluster.hosts, *cluster.spare_hosts)]
+        parties = [host.name for host in (*cluster.coordinators, *cluster.hosts, *cluster.spare_hosts)]
         cluster.certificates = cluster.folder / "certificates"
         deciding = [host.name for host in cluster.coordinators]
-        make_set(cluster.certificates, everybody, coordinators=deciding, api_clients=deciding)
+        make_set(cluster.certificates, parties, coordinators=deciding, api_clients=deciding)
     try:
         for host in cluster.coordinators:
             cluster.start_coordinator(host)

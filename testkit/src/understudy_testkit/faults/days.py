@@ -56,7 +56,7 @@ DEGRADED = Script("degraded", lambda job: job.lose_a_rank(), ("UnderstudyDegrade
 FINISHED = Script("finished", lambda job: job.finish())
 LEADERLESS = Script("leaderless", lambda job: job.kill_coordinator(), ("UnderstudyDown", "UnderstudyNobodyLeads"))
 TWO_JOBS = (HEALTHY, LEADERLESS)
-"""One is well, and must not hide that nobody leads the other one."""
+"""One is well, and must not hide that no coordinator leads the other one."""
 
 _OF_TARGETS = ("UnderstudyDown",)  # it carries the labels of the scrape, and not those of the job
 

@@ -59,7 +59,8 @@ class Server:
         return list(command) if self.host is None else self.host.command(*command)
 
     def leads(self) -> bool:
-        """A server tells its own identity in the header of every answer, and who it takes for the leader."""
+        """A server tells its own identity in the header of every answer, and the server that it takes for the
+        leader."""
         asked = self.ask("--command-timeout", "1s", "endpoint", "status", "-w", "json")
         if asked.returncode != 0:
             return False
@@ -144,7 +145,7 @@ class Servers:
 
 @contextlib.contextmanager
 def running(folder: Path, count: int = 1, certificates: Path | None = None) -> Iterator[Servers]:
-    """On free ports of 127.0.0.1. `certificates`: of the servers, who then want some of their clients."""
+    """On free ports of 127.0.0.1. `certificates`: of the servers, which then want some of their clients."""
     servers = Servers(folder)
     try:
         servers.start(count, certificates)

@@ -88,7 +88,7 @@ class Fleet:
     def _wait_for_resume(self, generation: int) -> list[dict[str, Any]]:
         deadline = time.monotonic() + _RECOVERY_LIMIT
         while time.monotonic() < deadline:
-            time.sleep(0.5)  # asking takes time from those who answer
+            time.sleep(0.5)  # asking takes time from those that answer
             reports = self.ask(f"report {generation}")
             if sum(report["resumes"] for report in reports) >= self.agents and self._trains(generation):
                 survivors = sum(report["heard"] for report in reports)

@@ -93,7 +93,7 @@ class Injector:
                 self._at(FaultPoint.BETWEEN_STEPS)
 
     def _wait_at_gate(self, step: Step) -> None:
-        """Whoever is told to leave the generation does so, and comes back to the gate."""
+        """A rank that is told to leave the generation does so, and comes back to the gate."""
         member = self._job._member
         assert member is not None or self._gate is None
         while not self._may_begin(step) and not (member is not None and member.abandoned):
@@ -179,7 +179,7 @@ class Injector:
         written = path.with_suffix(f".{os.getpid()}")
         written.write_text(json.dumps(proof))
         try:
-            os.link(written, path)  # whole from the first moment, for somebody may be reading already
+            os.link(written, path)  # whole from the first moment, for a reader may be there already
         except FileExistsError:
             return False
         finally:

@@ -1,4 +1,4 @@
-"""Everything that somebody who should not be heard may try on a coordinator: with gRPC, with TLS, with HTTP.
+"""Everything that an intruder may try on a coordinator: with gRPC, with TLS, with HTTP.
 
 Each attempt is a function of a `Target` and returns what it got for its trouble; `ATTEMPTS` names them, and says under
 which name the coordinator counts them (None: the transport turns them away before the coordinator sees anything).
@@ -258,7 +258,7 @@ async def with_an_api_clients_certificate_as_a_host(target: Target) -> str:
 
 
 async def posing_as_a_coordinator(target: Target) -> str:
-    """An agent that turns to whoever has the certificate of another host, or of a client of the API."""
+    """An agent that turns to a server with the certificate of another host, or of a client of the API."""
     posing = secrets.choice((target.ours, target.client))
     honest = Certificates.read(target.ours.folder.parent / target.victim_host)
     grpc = transport.grpc_module()

@@ -149,10 +149,10 @@ def _kill_everything(folder: Path, setup: Setup, step: int) -> None:
     """All processes of the job, the launcher first, as when a machine loses its power."""
     with _started(folder, setup) as job:
         _wait_for_step(job, folder, step)
-        everybody = [job.process.pid, *children_of(job.process.pid)]
-        for pid in everybody:
+        processes = [job.process.pid, *children_of(job.process.pid)]
+        for pid in processes:
             os.kill(pid, signal.SIGSTOP)
-        for pid in everybody:
+        for pid in processes:
             os.kill(pid, signal.SIGKILL)
         job.process.wait(30)
 
@@ -191,7 +191,7 @@ def _check_ledger(name: str, scenario: Scenario, reference: Run, outcome: RunOut
                 if last[rank].parameters != reference.steps[scenario.steps - 1, rank].parameters:
                     raise NotProven(f"{name}: rank {rank} ends with other parameters")
         case other:
-            raise NotProven(f"{name}: nobody knows how to check for {other!r}")
+            raise NotProven(f"{name}: there is no check for {other!r}")
     again = max(steps_run_again(outcome.run), default=0)
     if expected.most_again is not None and again > expected.most_again:
         raise NotProven(f"{name}: {again} committed steps ran again")

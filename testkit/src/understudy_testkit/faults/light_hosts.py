@@ -3,7 +3,7 @@
 `python -m understudy_testkit.faults.light_hosts --address H:P --count 1000 ...` runs many of them in one process. It
 reads commands from its input and answers on its output, one JSON object per line (`fleet` speaks with it):
 
-    look        how many are connected, and the newest generation that anybody here has heard of
+    look        how many are connected, and the newest generation that any host here has heard of
     kill        one member with a rank ends, as if by a signal
     report G    when generation G was heard of here: first and last, and the same for the orders to resume
 """

@@ -115,7 +115,7 @@ class LoopbackJob:
                 raise NotProven(f"{self.name} ended with {code}\n{self.tails()}")
 
     def end(self) -> None:
-        """Ask everybody to leave, coordinators first, and wait until their part of the ledger is written."""
+        """Ask all processes to leave, coordinators first, and wait until their part of the ledger is written."""
         leaving = [one.process for one in self.coordinators], list(self.agents.values())
         for processes in leaving:
             for process in processes:
@@ -176,7 +176,7 @@ class LoopbackJob:
     # -- faults -------------------------------------------------------------------------------------------------------
 
     def kill_rank(self, rank: int, with_signal: signal.Signals = signal.SIGKILL) -> bool:
-        """False: nobody holds it now."""
+        """False: no member holds it now."""
         members = self.ask("/v1/members") or []
         held = next((one["member"] for one in members if one["rank"] == rank), None)
         pid = None if held is None else self.pid_of(held)
@@ -195,7 +195,7 @@ class LoopbackJob:
         """The one that leads."""
         leader = self.leader()
         if leader is None:
-            raise NotProven(f"{self.name}: nobody leads")
+            raise NotProven(f"{self.name}: no coordinator leads")
         leader.process.kill()
         leader.process.wait(10)
 
@@ -203,7 +203,7 @@ class LoopbackJob:
         """And wait until the world goes on, with a spare in its place or without it."""
         before = int(self.job()["generation"])
         if not self.kill_rank(self.setup.ranks - 1):
-            raise NotProven(f"{self.name}: nobody holds the rank that is to be lost")
+            raise NotProven(f"{self.name}: no member holds the rank that is to be lost")
         self.wait_until(lambda: self._trains_after(before), "the world to go on")
 
     def _trains_after(self, generation: int) -> bool:

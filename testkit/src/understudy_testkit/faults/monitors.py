@@ -111,7 +111,7 @@ def _serving(exporter: Exporter) -> Iterator[None]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nobody wants to read it."""
+            """Not logged."""
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     exporter.port = server.server_address[1]

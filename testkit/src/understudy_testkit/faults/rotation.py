@@ -37,8 +37,8 @@ _CONNECTED = "connected to the coordinator"
 
 @dataclass(slots=True)
 class IssuedSet:
-    """The folders of all parties. New files take the place of old ones whole, one by one, as an operator does it. Who
-    is in neither `coordinators` nor `api_clients` is an agent."""
+    """The folders of all parties. New files take the place of old ones whole, one by one, as an operator does it. A
+    process that is in neither `coordinators` nor `api_clients` is an agent."""
 
     folder: Path
     parties: tuple[str, ...]
@@ -148,7 +148,7 @@ async def _rotated_job(folder: Path, issued: IssuedSet) -> AsyncIterator[Rotated
 
 
 async def rotate(folder: Path) -> str:
-    """Raises `NotProven` if anything is lost, or if somebody comes in who may not any more. Returns what was done."""
+    """Raises `NotProven` if anything is lost, or if a party comes in that may not any more. Returns what was done."""
     former, coming = make_authority(), make_authority()
     issued = IssuedSet(folder / "set", (_BOSS, *_HOSTS, _LATE, _MONITOR), (_BOSS,), (_MONITOR,))
     issued.issue(former, [former])

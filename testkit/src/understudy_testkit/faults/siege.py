@@ -1,7 +1,7 @@
 """Everything that is tried on a coordinator at once: intruders, insiders, nonsense, and connections that never begin.
 
-Each function does one of these for as long as it is told and raises `NotProven` when somebody got through. What the job
-makes of it is for the caller to look at.
+Each function does one of these for as long as it is told and raises `NotProven` when an intruder got through. What the
+job makes of it is for the caller to look at.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 """Clients of an HTTPS server that take more than their share: bodies that never end, floods of probes, heads that are
-too large. And an honest one beside them, who must be answered."""
+too large. And an honest one beside them, which must be answered."""
 
 import concurrent.futures
 import contextlib

@@ -124,7 +124,7 @@ def make_data(options: argparse.Namespace) -> understudy.Batches:
 
 
 def keep(options: argparse.Namespace, step: int, rank: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """What this rank holds after a step, for whoever compares runs."""
+    """What this rank holds after a step, for comparing runs."""
     parameters = {name: local(parameter).detach() for name, parameter in model.named_parameters()}
     options.keep.mkdir(parents=True, exist_ok=True)
     kept = options.keep / f"after-{step}-rank{rank}.pt"

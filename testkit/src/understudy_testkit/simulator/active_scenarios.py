@@ -35,7 +35,7 @@ def draw_move_scenario(seed: int) -> MoveScenario:
     if chance.random() < 0.4:
         faults = (*faults, draw_fault_of_move(chance))
     if script.fenced and not script.crossed and chance.random() < 0.2:
-        script, faults = replace(script, shards=script.world_size), ()  # nobody has a twin but itself
+        script, faults = replace(script, shards=script.world_size), ()  # no rank has a twin but itself
     scenario = replace(scenario, script=script, faults=faults)
     count = chance.randint(1, 4)
     return MoveScenario(scenario=scenario, requests=tuple(_draw(chance, script.world_size) for _ in range(count)))

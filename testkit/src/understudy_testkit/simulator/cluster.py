@@ -1,8 +1,8 @@
 """Many hosts, and coordinators that die or sleep: what a cluster adds to the timed simulation.
 
-Knows hosts, what their agents keep while nobody listens, and which coordinator leads (`leadership`). A member on a host
-that is cut off goes on until it needs the others. All decisions are the machine's; a coordinator that takes over begins
-with the last recorded facts and with nothing else.
+Knows hosts, what their agents keep while no coordinator listens, and which coordinator leads (`leadership`). A member
+on a host that is cut off goes on until it needs the others. All decisions are the machine's; a coordinator that takes
+over begins with the last recorded facts and with nothing else.
 """
 
 from collections import Counter
@@ -56,7 +56,7 @@ class ClusterSimulation(Simulation):
         self.isolated = False  # the coordinator is cut off from all hosts, which reach each other
         self.leadership = Leadership(self)
         self._said: dict[MemberId, dict[type[ev.Event], ev.Event]] = {}
-        self._acting: dict[int, dict[Rank, MemberId]] = {}  # who acts as which rank in a generation
+        self._acting: dict[int, dict[Rank, MemberId]] = {}  # which member acts as which rank in a generation
         self._unnoticed: set[MemberId] = set()  # processes that have ended, and whose agent will see it in a moment
         self._ends: dict[HostId, list[ev.MemberLost]] = {place.id: [] for place in places}
         self._held: dict[HostId, list[tuple[SimulatedMember, ev.Event]]] = {place.id: [] for place in places}
@@ -84,13 +84,13 @@ class ClusterSimulation(Simulation):
         return host not in self.cut and not self.isolated
 
     def find_the_leader(self) -> None:
-        """Every agent that is not connected looks for whoever leads."""
+        """Every agent that is not connected looks for the leader."""
         for host in self.places:
             if not self.leadership.hears(host):
                 self.later(self.chance.uniform(*RECONNECT), self._attach, host, self.leadership.term)
 
     def _attach(self, host: HostId, term: int) -> None:
-        """An agent has found the leader: it tells how processes ended, who lives, and what each of them said last."""
+        """An agent has found the leader: it tells how processes ended, which live, and what each of them said last."""
         leads = self.leadership.leading and term == self.leadership.term
         if not leads or host in self.dead or not self.in_reach(host) or self.leadership.hears(host):
             return
@@ -112,7 +112,7 @@ class ClusterSimulation(Simulation):
         return [member for member in self.members.values() if self.host_of[member.id] == host]
 
     def tell_sightings(self, seen: list[Sighting]) -> None:
-        """Each agent of its own members; one that nobody hears keeps nothing of it."""
+        """Each agent of its own members; one that is not heard keeps nothing of it."""
         for host in self.places:
             own = tuple(sighting for sighting in seen if self.host_of[sighting.member] == host)
             asked = self.now < self._closely_until
@@ -359,7 +359,7 @@ class ClusterSimulation(Simulation):
         return None if keeper is None else self.members[ids[keeper]]
 
     def reaches_keeper(self, member: SimulatedMember) -> bool:
-        """Whoever has heard of a new generation has broken its connections."""
+        """A member that has heard of a new generation has broken its connections."""
         keeper = self.keeper_for(member)
         if keeper is None:
             return True
@@ -409,7 +409,7 @@ class ClusterSimulation(Simulation):
                 self.peer_memory[host, rank] = tuple(state for state in states if len(state) <= step)
 
     def _awaits_keeper(self, member: SimulatedMember) -> bool:
-        """Nobody comes to a fence before the copy of its state is on another host, if that can be."""
+        """No rank comes to a fence before the copy of its state is on another host, if that can be."""
         first = member.phase is MemberPhase.APPLYING and not member.established and self.script.save_every > 0
         due = first or (member.phase is MemberPhase.COLLECTIVE and member.saving is not None)
         return due and member.heard == member.acting and not self.reaches_keeper(member)

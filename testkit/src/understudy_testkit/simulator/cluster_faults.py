@@ -17,11 +17,11 @@ class HostPlan:
 
 class ClusterFaultKind(enum.Enum):
     HOST_KILLED = "host killed"  # with all its processes; it comes back empty
-    HOST_CUT = "host cut off"  # its processes live, and nobody hears them
+    HOST_CUT = "host cut off"  # its processes live, and are not heard
     COORDINATOR = "coordinator killed"
     COORDINATOR_AFTER_RECORD = "coordinator killed after recording"  # the next time that it records something
     COORDINATOR_ACTING = "coordinator killed while acting"  # the next time that it has several things to do
-    COORDINATOR_ISOLATED = "coordinator cut off from all hosts"  # they go on together, and nobody hears them
+    COORDINATOR_ISOLATED = "coordinator cut off from all hosts"  # they go on together, and are not heard
     COORDINATOR_PAUSED = "coordinator paused"  # it wakes up and does not know what it missed
 
 

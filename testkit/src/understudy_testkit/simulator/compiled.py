@@ -1,7 +1,7 @@
 """Translates the protocol and the simulator to C, for campaigns that take an hour: the same sources, twice as fast.
 
 Knows how mypyc, which comes with mypy, is called, and where the result is kept: once for each state of the sources.
-Used by `claims/protocol-holds --compiled` only; nobody else runs translated code.
+Used by `claims/protocol-holds --compiled` only; nothing else runs translated code.
 """
 
 import hashlib

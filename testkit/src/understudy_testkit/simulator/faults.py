@@ -1,4 +1,5 @@
-"""Faults as data: who is killed or stopped, and at which moment of its life. A fault counts only when it has fired.
+"""Faults as data: which member is killed or stopped, and at which moment of its life. A fault counts only when it has
+fired.
 
 Knows moments; does not know when they come: `simulation` asks `matches` whenever a member enters a place.
 """
@@ -16,7 +17,7 @@ from understudy_testkit.simulator.phases import MemberPhase
 class FaultKind(enum.Enum):
     KILL = "kill"
     HANG = "hang"
-    FLIP = "flip"  # a bit of its state changes, and nobody notices
+    FLIP = "flip"  # a bit of its state changes, unnoticed
     SPOIL = "spoil"  # its state is not made of numbers any more
     PAUSE = "pause"  # its main thread is busy for a while; its control thread answers
     SLEEP = "sleep"  # the same, and neither its stack nor its CPU time changes
@@ -24,7 +25,7 @@ class FaultKind(enum.Enum):
     TRACE = "debugger"  # held by a debugger for a while
     ERROR = "script error"  # the script raises, for a reason that passes
     LIVELOCK = "livelock"  # from now on no collective comes to its end, and nothing is lost
-    POISON = "poison"  # it can take part in no new world, and nobody notices until there is to be one
+    POISON = "poison"  # it can take part in no new world, unnoticed until there is to be one
 
 
 class Moment(enum.Enum):
@@ -47,7 +48,7 @@ class Moment(enum.Enum):
     REGROUP = "regroup"
     TRANSFER = "transfer"  # the receiver
     DONATE = "donate"  # a donor, while it serves
-    GIVING = "giving"  # whoever hands its rank over
+    GIVING = "giving"  # a member that hands its rank over
     RESUME = "resume"  # right after it has resumed
     FINISHED = "finished"
     STARTING = "starting"  # a replacement that has not said hello
@@ -98,7 +99,8 @@ AT_ONCE = frozenset({Moment.AFTER_APPLY, Moment.BETWEEN_STEPS, Moment.STOP, Mome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """`rank` None: whoever comes first. `step`: not before this step. `also`: a second rank at the same instant."""
+    """`rank` None: the one that comes first. `step`: not before this step. `also`: a second rank at the same
+    instant."""
 
     kind: FaultKind
     moment: Moment
@@ -175,7 +177,7 @@ def draw_faults(chance: Random, count: int, world_size: int, steps: int, hang_sh
 
 
 def draw_fault_of_move(chance: Random) -> Fault:
-    """Somebody who takes part in a move, at one of its moments."""
+    """A member that takes part in a move, at one of its moments."""
     moments = (Moment.GIVING, Moment.REHEARSE, Moment.PREPARED, Moment.STOP, Moment.TRANSFER, Moment.DONATE)
     kind = FaultKind.HANG if chance.random() < 0.3 else FaultKind.KILL
     return Fault(kind=kind, moment=chance.choice(moments))

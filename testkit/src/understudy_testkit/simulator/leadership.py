@@ -1,4 +1,5 @@
-"""Which simulated coordinator leads, who hears it, what the keeper keeps, and those that sleep through their removal.
+"""Which simulated coordinator leads, which hosts hear it, what the state store keeps, and those that sleep through
+their removal.
 
 Knows terms. The machine of the leader is the simulation's own; a coordinator that was paused has its old machine, and
 acts with it when it wakes up, until the keeper or an agent refuses it.
@@ -37,7 +38,7 @@ ELECTION = (0.5, 5.0)  # seconds without a leader
 
 @dataclass(slots=True)
 class Sleeper:
-    """A paused coordinator: what it knew, who was connected to it, and what has arrived since."""
+    """A paused coordinator: what it knew, which hosts were connected to it, and what has arrived since."""
 
     term: int
     machine: JobMachine
@@ -130,7 +131,7 @@ class Leadership:
         world.story.append(f"{world.now:.2f} the coordinator of term {sleeper.term} wakes up")
         if self._sleeping is sleeper:  # else its successor sleeps by now, too, and is told things meanwhile
             self._sleeping = None
-        if self.term == sleeper.term:  # nobody has taken its place yet
+        if self.term == sleeper.term:  # no other has taken its place yet
             self.leading, self._attached = True, set(sleeper.hosts)
             world.begin_leadership(())
             for host in sorted(sleeper.broken):

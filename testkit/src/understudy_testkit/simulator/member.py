@@ -1,7 +1,7 @@
 """One worker as the protocol sees it: where it stands, what it does when it hears something, what it says.
 
-Knows its rank, its generation, its state and the meetings (collectives, barriers) it takes part in. Does not know
-time, the network or faults: the world decides when a move happens, whether a message arrives, and who dies. Every
+Knows its rank, its generation, its state and the meetings (collectives, barriers) it takes part in. Does not know time,
+the network or faults: the world decides when a move happens, whether a message arrives, and which members die. Every
 `move` takes the member from one place to the next; every `hear` obeys one command or ignores it as stale.
 
 The simulation moves members in fine steps; the explorer joins moves between which nothing visible can happen.
@@ -76,7 +76,7 @@ class SimulatedMember:
     busy_since: float = 0.0
     busy_until: float = 0.0  # its main thread does something that takes long; it hears, but does not move
     sleeps: bool = False  # ... and nothing of it can be seen from outside
-    forsaken: bool = False  # its host was given up; nobody listens to it any more
+    forsaken: bool = False  # its host was given up; it is not listened to any more
     ticket: int = 0  # changes with every new place
 
     @property
@@ -389,7 +389,7 @@ class SimulatedMember:
         if self._unwind_if_abandoned(world):
             return
         if self.script.save_every and self.state is not None:
-            world.save(self, self.state)  # whoever has seen that all are there knows that all have saved
+            world.save(self, self.state)  # a member that has seen that all are there knows that all have saved
         self._meet(world, MemberPhase.ESTABLISHING)
 
     def _go_on(self, world: Surroundings) -> None:
@@ -434,7 +434,9 @@ class SimulatedMember:
         self.was_sound = not self.spoilt or self.script.only_loss
         self.held = max((len(copy) for copy in world.saved(self) if len(copy) < self.target), default=None)
         self._say_resumed(world)
-        if self.resumes_in_tail or self.in_tail:  # whoever was interrupted there cannot leave its script's own code
+        if (
+            self.resumes_in_tail or self.in_tail
+        ):  # a member that was interrupted there cannot leave its script's own code
             self.in_tail = False
             self._go_on_in_tail(world)
         else:

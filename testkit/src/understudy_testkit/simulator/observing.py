@@ -63,7 +63,7 @@ def suspicious(sightings: Iterable[Sighting]) -> bool:
 
 
 def check_kill(world: "Simulation", victim: SimulatedMember) -> None:
-    """8: nobody is ended for being slow, except by the rules; and never the last holder of a state."""
+    """8: no member is ended for being slow, except by the rules; and never the last holder of a state."""
     now, policy = world.now, world.policy
     if victim.rank is None or victim.state is None:
         return  # a spare or a joiner: it holds nothing
@@ -80,18 +80,19 @@ def check_kill(world: "Simulation", victim: SimulatedMember) -> None:
     if gone and now - victim.halted_since < policy.unresponsive_timeout:
         raise Violation(f"8: {victim.id} was ended {now - victim.halted_since:.1f} s after it was stopped")
     if not policy.peer_memory and world.machine.round.state.established and _is_last_holder(world, victim):
-        raise Violation(f"8: {victim.id} (rank {victim.rank}) was ended, and nobody else holds its state")
+        raise Violation(f"8: {victim.id} (rank {victim.rank}) was ended, and no other member holds its state")
 
 
 def check_neglect(world: "Simulation", victim: SimulatedMember) -> None:
-    """9: who hangs while others wait for it is not left to a person, if others hold its state and a spare is there."""
+    """9: a member that hangs while others wait for it is not left to an operator, if others hold its state and a spare
+    is there."""
     machine = world.machine
     if victim.rank is None or victim.state is None or not machine.round.state.established:
         return
     if victim.id not in machine.roster.members:
-        return  # its rank was given to another one, and nobody waits for it
+        return  # its rank was given to another one, and no member waits for it
     if len(machine.round.state.twin_keys) < world.policy.world_size:
-        return  # news of who holds what were lost
+        return  # news of what members hold were lost
     others = [member for member in world.members.values() if member.alive and member.id != victim.id]
     waits = any(member.phase in MEETING_PHASES for member in others)
     disturbed = any(member.hung or max(member.halted_until, member.busy_until) > world.now - 60 for member in others)
@@ -99,11 +100,11 @@ def check_neglect(world: "Simulation", victim: SimulatedMember) -> None:
         return
     home = machine.roster.members[victim.id].host
     if machine.pool.cannot_fill(1 + len(machine.round.vacancies()), world.now, freed=[home]) is None:
-        raise Violation(f"9: {victim.id} (rank {victim.rank}) hangs, others wait for it, and nobody ended it")
+        raise Violation(f"9: {victim.id} (rank {victim.rank}) hangs, others wait for it, and it was not ended")
 
 
 def _is_last_holder(world: "Simulation", victim: SimulatedMember) -> bool:
-    """Of any piece of the newest state. Whoever is halted itself does not count."""
+    """Of any piece of the newest state. A member that is halted itself does not count."""
     others = [
         member
         for member in world.members.values()

@@ -155,7 +155,7 @@ def play_in_evaluations(seed: int) -> Report:
 
 
 def play_lossy(seed: int) -> Report:
-    """A recovery in which two of five messages are lost: whoever has left its step is asked again, not ended."""
+    """A recovery in which two of five messages are lost: a member that has left its step is asked again, not ended."""
     chance = Random(f"lossy {seed}")
     scenario = draw_scenario(seed)
     script = replace(scenario.script, steps=4)
@@ -167,7 +167,7 @@ def play_lossy(seed: int) -> Report:
 
 
 def play_hang_after_recovery(seed: int) -> Report:
-    """A rank was replaced, or everybody went back to an agreed state; then another one hangs. Whoever has resumed holds
+    """A rank was replaced, or all went back to an agreed state; then another one hangs. A member that has resumed holds
     its state again, so the one that hangs is replaced as well."""
     chance = Random(f"hang after {seed}")
     scenario = draw_scenario(seed)
@@ -186,7 +186,7 @@ def play_hang_after_recovery(seed: int) -> Report:
 
 
 def play_without_kept_spares(seed: int) -> Report:
-    """Somebody has asked for no spares any more; then a rank hangs. A new process can be started in its place."""
+    """An operator has asked for no spares any more; then a rank hangs. A new process can be started in its place."""
     chance = Random(f"not kept {seed}")
     scenario = draw_scenario(seed)
     script = Script(world_size=4, steps=30, fenced=True, shards=chance.choice((1, 2)))

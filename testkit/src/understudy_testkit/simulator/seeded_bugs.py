@@ -40,7 +40,7 @@ def retry_although_applied(positions: Mapping[Rank, Position]) -> Verdict | None
     held = [position.holds for position in positions.values() if position.holds is not None]
     if not held:
         return None
-    return Verdict(step=min(held), committed=None, reason="seeded: everybody goes back to the oldest state")
+    return Verdict(step=min(held), committed=None, reason="seeded: all go back to the oldest state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ SEEDED_BUGS = (
         "a report that was lost ends a rank", liveness, "_is_stuck", _waiting_for_word_is_stuck, ordinary.play_lossy
     ),
     SeededBug(
-        "who was replaced once never holds a state again",
+        "a rank that was replaced once never holds a state again",
         Watchdog,
         "_has_state",
         _where_it_stood_counts_for_ever,
@@ -213,7 +213,7 @@ SEEDED_BUGS = (
         40,
     ),
     SeededBug(
-        "A2: who was at its last step does not run it again",
+        "A2: a rank at its last step does not run it again",
         SimulatedMember,
         "_resume",
         _finished_once_finished_for_ever,
@@ -244,7 +244,7 @@ SEEDED_BUGS = (
     SeededBug("A11: no failure is ever forgotten", CrashLoop, "resumed", _nothing, ordinary.play_transient_errors),
     SeededBug("A23: a transfer has a fixed deadline", watchdog, "_goes_on", _nothing, ordinary.play_slow_transfer, 40),
     SeededBug(
-        "U2: who joins does not take part in an evaluation", round, "tail_of", _nothing, ordinary.play_in_evaluations
+        "U2: a joiner does not take part in an evaluation", round, "tail_of", _nothing, ordinary.play_in_evaluations
     ),
     SeededBug(
         "a spare that was never started counts against its host",
@@ -256,7 +256,7 @@ SEEDED_BUGS = (
         first=5720,
     ),
     SeededBug(
-        "nobody looks at a rank that hands itself over",
+        "a rank that hands itself over is not watched",
         Watchdog,
         "_needed_now",
         _without_leavers,

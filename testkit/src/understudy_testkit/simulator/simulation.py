@@ -53,7 +53,7 @@ DURATIONS: dict[MemberPhase, tuple[float, float]] = {
 WAIT_AT_MEETING = 0.1  # about as long as the fastest rank waits for the slowest
 
 LOOK_EVERY = 1.0  # seconds between two looks of an agent
-OPERATOR_AFTER = 400.0  # seconds until a person ends a process that hangs and that nobody may end
+OPERATOR_AFTER = 400.0  # seconds until an operator ends a process that hangs and that the machine may not end
 NOTICED_AFTER = 0.05  # seconds until an agent has seen that a member moves again
 LONGEST_GAP = 16.0  # seconds between two tellings of the same
 CLOSELY_FOR = 5.0  # seconds for which an agent tells what it sees, once it was asked
@@ -98,7 +98,9 @@ class Simulation(World):
         self.moved_at: dict[MemberId, float] = {}
         self._closely_until = float("-inf")
         self.livelocked = False
-        self.gives_up_after: float | None = None  # a seeded bug: survivors of a fault end themselves when nobody leads
+        self.gives_up_after: float | None = (
+            None  # a seeded bug: survivors of a fault end themselves when no coordinator leads
+        )
         self._told_trouble = False
         self._told: frozenset[tuple[MemberId, Condition]] = frozenset()
         self._told_at, self._gap = float("-inf"), LOOK_EVERY
@@ -167,7 +169,7 @@ class Simulation(World):
         self.later(LOOK_EVERY, self._observe)
 
     def _look_around(self) -> None:
-        """Told when something is wrong, when somebody asked, and once more when all is well again."""
+        """Told when something is wrong, when it was asked for, and once more when all is well again."""
         if self.gives_up_after is not None:
             self._give_up(self.gives_up_after)
         seen = [sighting for member in self.members.values() if (sighting := self._sighting(member)) is not None]
@@ -182,7 +184,7 @@ class Simulation(World):
         self._told_trouble = wrong
 
     def _give_up(self, after: float) -> None:
-        """SeededBug: whoever has waited so long for a rank that is gone ends itself."""
+        """A seeded bug: a member that has waited so long for a rank that is gone ends itself."""
         for member in list(self.members.values()):
             waits = member.alive and member.phase in MEETING_PHASES and member.heard == member.acting
             if waits and self._now - self.moved_at.get(member.id, self._now) > after:
@@ -353,7 +355,8 @@ class Simulation(World):
                 self.end(victim, cause)
 
     def _end_by_hand(self, victim: SimulatedMember) -> None:
-        """Nobody ends the last holder of a state for hanging. Sooner or later a person does, who has read why."""
+        """The machine never ends the last holder of a state for hanging. Sooner or later an operator does, after
+        reading why."""
         if victim.alive:
             check_neglect(self, victim)
             self.fired["ended by hand"] += 1
@@ -377,7 +380,7 @@ class Simulation(World):
         return None
 
     def _can_be_hit(self, fault: Fault, member: SimulatedMember) -> bool:
-        """A script that hangs after its last step is nobody's business but its author's: no such hangs here."""
+        """A script that hangs after its last step is its author's business: no such hangs here."""
         if fault.kind is FaultKind.LIVELOCK and not member.established:
             return False
         over = member.phase in (MemberPhase.FINISHED, MemberPhase.LEAVING) and fault.kind is FaultKind.HANG

@@ -93,7 +93,7 @@ TORCHFT_SPARES = Arm(
         "WorldSizeMode.FIXED_WITH_SPARES, min_replica_size = ranks": "every step has the gradients of all ranks",
         "more groups (scenario)": "the warm spares: they compute every step, with gradients that count as zero",
         "lighthouse --min_replicas = ranks": "fewer groups could not commit a step, so they need no quorum",
-        "data by manager.participating_rank()": "whoever takes a rank takes its samples; costs a wait for the quorum",
+        "data by manager.participating_rank()": "a process takes the samples of its rank; costs a wait for the quorum",
     },
     command=_spares,
     missing=_missing,

@@ -207,7 +207,8 @@ def protected(process: Process) -> Callable[[Process], None]:
 
 
 def warm_up(work: Work) -> None:
-    """One step in a group of one, so that nobody loads libraries during a recovery: a spare has done it long before."""
+    """One step in a group of one, so that no process loads libraries during a recovery: a spare has done it long
+    before."""
     dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     model = DistributedDataParallel(build_model(work), gradient_as_bucket_view=True)
     optimizer = build_optimizer(model)

@@ -196,7 +196,7 @@ class Training:
             self._recorder.noticed(what)
 
     def _wait_for_all(self) -> None:
-        """Whoever is started again finds the marks of all, and goes on at once."""
+        """A process that is started again finds the marks of all, and goes on at once."""
         marks = self._folder / "torchft-started"
         marks.mkdir(exist_ok=True)
         (marks / str(self._fixed_rank)).touch()

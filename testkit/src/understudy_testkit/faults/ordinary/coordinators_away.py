@@ -1,4 +1,4 @@
-"""Days on several hosts: coordinators that are away while a rank is lost, and one that is cut off from everybody."""
+"""Days on several hosts: coordinators that are away while a rank is lost, and one that is cut off from all hosts."""
 
 import time
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def _end(cluster: Cluster, folder: Path, what: str, seconds: float) -> None:
 
 
 def away_during_a_fault(folder: Path, seconds: float) -> str:
-    """The only coordinator is killed, then a rank; later somebody starts a coordinator again."""
+    """The only coordinator is killed, then a rank; later a coordinator is started again."""
     with _job(folder, in_memory=False) as (cluster, network):
         leader = cluster.started["coordinator-boss"]
         leader.kill()
@@ -61,7 +61,7 @@ def away_during_a_fault(folder: Path, seconds: float) -> str:
 
 
 def cut_off(folder: Path, seconds: float) -> str:
-    """Its memory is all that it has, so nobody else can lead."""
+    """Its memory is all that it has, so no other coordinator can lead."""
     with _job(folder, in_memory=True) as (cluster, network):
         network["boss"].cut()
         time.sleep(seconds)
@@ -70,5 +70,5 @@ def cut_off(folder: Path, seconds: float) -> str:
             raise NotProven(f"the coordinator ended\n{cluster.tails()}")
         _end(cluster, folder, "a coordinator cut off", 180)
         if cluster.recoveries():
-            raise NotProven("somebody was replaced without need: " + "; ".join(cluster.reasons()))
-    return f"identical, nobody replaced after {seconds:g} s"
+            raise NotProven("a rank was replaced without need: " + "; ".join(cluster.reasons()))
+    return f"identical, no rank replaced after {seconds:g} s"

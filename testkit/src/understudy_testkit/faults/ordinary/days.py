@@ -16,7 +16,7 @@ PAUSED_AT = 6
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """`disturb`: what happens inside of the script; `act`: from outside, given the folder of the row.
-    `replaced`: ranks that must have been replaced, `may_replace`: that may be; nobody else may.
+    `replaced`: ranks that must have been replaced, `may_replace`: that may be; no other rank may.
     `refused`: words with which the job must end instead of training. `swap_refused`: words with which the swap must be
     refused; the job ends well without that rank, at the same global batch.
     `by_parameters`: the ledger cannot be whole, so final parameters are compared instead.

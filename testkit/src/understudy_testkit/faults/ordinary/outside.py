@@ -167,7 +167,7 @@ def make_read_only(folder: Path, at_step: int = 6) -> Act:
 
 
 def freeze(folder: Path, seconds: float, at_step: int = 6) -> Act:
-    """Whoever writes there waits that long."""
+    """A writer there waits that long."""
 
     def act(job: LiveRun) -> None:
         wait_for_step(job, at_step)

@@ -69,7 +69,7 @@ def play(folder: Path, row: Row, references: References) -> str:
         if ended.exit_code != 0:
             raise NotProven(f"the job was lost (exit code {ended.exit_code}):\n{ended.output[-3000:]}")
         if row.says and row.says not in ended.output:
-            raise NotProven(f"nobody said {row.says!r}")
+            raise NotProven(f"no line said {row.says!r}")
         _check_proofs(folder, row)
         if row.swap_refused:
             if row.swap_refused not in ended.output:
@@ -133,7 +133,7 @@ def _check_proofs(folder: Path, row: Row) -> None:
 
 
 def _check_replaced(row: Row, run: Run) -> str:
-    """Nobody was ended who should not have been."""
+    """No rank was ended that should not have been."""
     replaced = sorted({rank for recovery in run.recoveries for rank, _, _ in recovery.swaps})
     if missing := [rank for rank in row.replaced if rank not in replaced]:
         raise NotProven(f"ranks {missing} were to be replaced; {replaced} were")
