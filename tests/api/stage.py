@@ -59,7 +59,7 @@ class Stage(Play):
         self.event_stream = EventStream()
         self.machine = AskableMachine(Policy(world_size=2, spares=1))
         self.coordinator = Coordinator(
-            self.machine, port=self.port, clock=self.clock, journals=(self.journal, self.event_stream)
+            self.machine, effects=self.effects, clock=self.clock, journals=(self.journal, self.event_stream)
         )
         self.coordinator.advanced(6, 7)
         self.folder, self.faults = folder, list[Exception]()

@@ -63,7 +63,7 @@ class _FormerFlag(argparse.Action):
             option_strings,
             renamed.dest,
             nargs=renamed.nargs,
-            type=renamed.type,
+            type=renamed.type,  # type: ignore[arg-type]  # never the name of a registered type
             choices=renamed.choices,
             default=argparse.SUPPRESS,
             help=argparse.SUPPRESS,
