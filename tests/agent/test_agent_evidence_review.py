@@ -36,7 +36,7 @@ class Scene:
         self.reported: list[DecisionRecord] = []
         self.said: list[str] = []
         self.workers = {MemberId("m-0"): self.worker("m-0", 0), MemberId("m-1"): self.worker("m-1", None)}
-        self.suspicions = EvidenceReview(
+        self.review = EvidenceReview(
             list(detectors),
             report=self.reported.append,
             say=self.said.append,
@@ -52,7 +52,7 @@ class Scene:
 
     def look(self, now: float) -> tuple[MoveRanks, ...]:
         pages = {member: worker.page.look() for member, worker in self.workers.items()}
-        return self.suspicions.look(now, self.workers, pages)
+        return self.review.look(now, self.workers, pages)
 
 
 def test_evidence_is_recorded_with_its_place_and_its_wish(tmp_path: Path) -> None:

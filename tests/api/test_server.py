@@ -96,7 +96,7 @@ def test_nonsense_on_the_wire(tmp_path: Path) -> None:
 
 
 def test_who_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_REQUEST_LIMIT", 0.1)
+    monkeypatch.setattr(server_module, "_REQUEST_TIMEOUT", 0.1)
     monkeypatch.setattr(server_module, "_CONNECTIONS", ConnectionLimits(handshake=0.1))
 
     async def story(server: ApiServer, stage: Stage) -> None:

@@ -209,7 +209,7 @@ def _plain(connection: socket.socket) -> PeerConnection:
 
 
 def test_a_silent_guest_costs_only_its_greeting_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "GREETING_LIMIT", 0.05)
+    monkeypatch.setattr(listening, "GREETING_TIMEOUT", 0.05)
     other = waiting()
     with socket.create_connection(("127.0.0.1", other.port)):
         assert isinstance(measuring.examine("127.0.0.1", other.port, TOKEN, QUICK), Way)

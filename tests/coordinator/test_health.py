@@ -117,7 +117,7 @@ def test_nonsense(target: Target, request_: bytes) -> None:
 
 
 def test_who_says_nothing_is_not_waited_for(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_LIMIT", 0.1)
+    monkeypatch.setattr(http, "_TIMEOUT", 0.1)
     before = target.server.refused["no request in time"]
     assert target.send(b"GET /hea", end=False) == b""
     assert target.server.refused["no request in time"] == before + 1

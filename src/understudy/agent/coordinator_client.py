@@ -32,7 +32,7 @@ from understudy.wire.job_tokens import JobTokens
 from understudy.wire.messages import Assign, FromAgent
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts to connect
-_ANSWER_LIMIT = 5.0  # seconds for a coordinator to welcome or refuse us
+_ANSWER_TIMEOUT = 5.0  # seconds for a coordinator to welcome or refuse us
 _ENDS_KEPT = 1000
 _LOOK_AT_CERTIFICATES_EVERY = 10.0  # seconds; `wire.renewal` reads them as often
 
@@ -243,9 +243,9 @@ class CoordinatorClient:
     async def _attend(self, address: str) -> str:
         channel = transport.open_channel(address, self._certificates)
         try:
-            stream = await message_auth.call(channel.stream_stream(transport.PATH), self._tokens.own, _ANSWER_LIMIT)
-            await asyncio.wait_for(stream.write(wire.encode(self._greeting())), _ANSWER_LIMIT)
-            answer = await asyncio.wait_for(stream.read(), _ANSWER_LIMIT)
+            stream = await message_auth.call(channel.stream_stream(transport.PATH), self._tokens.own, _ANSWER_TIMEOUT)
+            await asyncio.wait_for(stream.write(wire.encode(self._greeting())), _ANSWER_TIMEOUT)
+            answer = await asyncio.wait_for(stream.read(), _ANSWER_TIMEOUT)
             welcome = wire.decode_to_host(answer) if isinstance(answer, bytes) else None
             if isinstance(welcome, wire.Refuse):
                 return self._on_refusal(welcome)

@@ -46,9 +46,9 @@ from understudy.protocol.policy import Policy
 from understudy.wire import messages as msg
 
 _NEARLY = 0.8  # of a deadline
-_DEATH_LIMIT = 10.0  # seconds that the kernel may take to end a killed process
+_DEATH_TIMEOUT = 10.0  # seconds that the kernel may take to end a killed process
 _SHORTEST_WAIT = 0.02  # seconds between two ticks, should a deadline stay in the past
-_DRAIN_LIMIT = 10.0  # seconds that a disk may take at the end of the job
+_FLUSH_TIMEOUT = 10.0  # seconds that a disk may take at the end of the job
 
 
 class Supervisor:
@@ -84,7 +84,7 @@ class Supervisor:
         self._notes: set[str] = set()
         self._warmth, self._steps = SpareMemory(clock), StepReport()
         self._devices = DeviceMetrics(plan.device_metrics, say)
-        self._suspicions = EvidenceReview(
+        self._evidence = EvidenceReview(
             [StragglerDetector(), DeviceHealth()],
             report=report or (lambda record: say(record.reason)),
             say=say,
@@ -171,12 +171,14 @@ class Supervisor:
                 worker.process.kill()
         if self.workers:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._empty.wait(), _DEATH_LIMIT)
+                await asyncio.wait_for(self._empty.wait(), _DEATH_TIMEOUT)
 
     async def _write_the_rest(self) -> None:
         """What is not on the disk yet: records and output of ranks. A disk that does not take them ends nothing."""
         enough = self._hurry.is_set
-        both = await asyncio.gather(self._spools.drain(_DRAIN_LIMIT, enough), self._files.drain(_DRAIN_LIMIT, enough))
+        both = await asyncio.gather(
+            self._spools.drain(_FLUSH_TIMEOUT, enough), self._files.drain(_FLUSH_TIMEOUT, enough)
+        )
         for missing in itertools.chain(*both):
             self._say(f"not everything could be written to {missing}")
 
@@ -328,7 +330,7 @@ class Supervisor:
                 self._connections.send(member, msg.KeepWarm(memory=memory))
             self._look_for_silence(pages)
             self._look_for_steps(pages)
-            for request in self._suspicions.look(self._clock.now(), self.workers, pages):
+            for request in self._evidence.look(self._clock.now(), self.workers, pages):
                 self.tell(request)
 
     def _look_for_silence(self, pages: Mapping[MemberId, Progress]) -> None:

@@ -30,7 +30,7 @@ class Scrapes:
         self._interval = None if self._last is None else now - self._last
         self._last, self.count = now, self.count + 1
 
-    def patience(self) -> float:
+    def seconds_to_wait(self) -> float:
         """Seconds until the next scrape must have come; 0: none is to be expected."""
         if self._end_shown or self._last is None or self._interval is None:
             return 0.0
@@ -38,6 +38,6 @@ class Scrapes:
 
     async def one_more(self, enough: Callable[[], bool]) -> None:
         """Returns after the next scrape, when it is overdue, or when the operator has had `enough`."""
-        before, until = self.count, self._clock.now() + self.patience()
+        before, until = self.count, self._clock.now() + self.seconds_to_wait()
         while self.count == before and self._clock.now() < until and not enough():
             await asyncio.sleep(_LOOK_EVERY)

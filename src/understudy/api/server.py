@@ -22,7 +22,7 @@ from understudy.wire.transport import check_address, split_address
 _CONNECTIONS = ConnectionLimits()
 _ALL_INTERFACES = ("0.0.0.0", "::")
 _LARGEST_HEAD = 16 * 1024
-_REQUEST_LIMIT = 10.0  # seconds for the head of a request
+_REQUEST_TIMEOUT = 10.0  # seconds for the head of a request
 _KEEP_ALIVE = 5  # seconds; every answer ends its connection, so this is for what uvicorn answers by itself
 _FAREWELL = 1  # seconds for requests that are under way when the job ends
 
@@ -39,7 +39,7 @@ class ImpatientProtocol(H11Protocol):
         self.app_state[CERTIFIED] = certified_peer(transport)  # becomes part of the scope of every request
         self._ticket.made(transport)
         self._last_seen: object = None
-        self._watch = self.loop.call_later(_REQUEST_LIMIT, self._look)
+        self._watch = self.loop.call_later(_REQUEST_TIMEOUT, self._look)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -60,7 +60,7 @@ class ImpatientProtocol(H11Protocol):
             self.transport.close()
             return
         self._last_seen = self.cycle
-        self._watch = self.loop.call_later(_REQUEST_LIMIT, self._look)
+        self._watch = self.loop.call_later(_REQUEST_TIMEOUT, self._look)
 
 
 class _Server(uvicorn.Server):

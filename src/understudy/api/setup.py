@@ -90,9 +90,9 @@ async def serving(
 
 async def _last_scrape(scrapes: Scrapes, say: Callable[[str], None], enough: Callable[[], bool]) -> None:
     """Only after an orderly end: whatever else happens, a target that is down says the truth."""
-    patience = scrapes.patience()
-    if patience > 0 and not enough():
-        say(f"the job has ended; up to {patience:.0f} s for the monitor that scrapes /metrics to see it")
+    wait = scrapes.seconds_to_wait()
+    if wait > 0 and not enough():
+        say(f"the job has ended; up to {wait:.0f} s for the monitor that scrapes /metrics to see it")
         await scrapes.one_more(enough)
 
 

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from understudy.api.event_stream import EventStream
     from understudy.api.setup import ApiRequest
 
-_FAREWELL_LIMIT = 15.0  # seconds for agents to hear of the end and to leave
+_FAREWELL_TIMEOUT = 15.0  # seconds for agents to hear of the end and to leave
 _ASK_WHO_LEADS_EVERY = 1.0
-_DRAIN_LIMIT = 10.0  # seconds that a disk may take at the end
+_FLUSH_TIMEOUT = 10.0  # seconds that a disk may take at the end
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -154,7 +154,7 @@ async def _run(
     finally:
         await service.close()
         await state_store.close()
-        for missing in await files.drain(_DRAIN_LIMIT):
+        for missing in await files.drain(_FLUSH_TIMEOUT):
             log.say(f"not everything could be written to {missing}")
         files.close()
 
@@ -265,11 +265,11 @@ async def _lead(leader: Leader, state_store: StateStore, log: Log) -> int | None
 
 async def _farewell(leader: Leader, log: Log) -> None:
     if not leader.all_told:
-        await asyncio.sleep(_FAREWELL_LIMIT)  # for hosts that look for a coordinator, to hear of the end
+        await asyncio.sleep(_FAREWELL_TIMEOUT)  # for hosts that look for a coordinator, to hear of the end
     try:
-        await asyncio.wait_for(leader.lines.all_gone.wait(), _FAREWELL_LIMIT)
+        await asyncio.wait_for(leader.lines.all_gone.wait(), _FAREWELL_TIMEOUT)
     except TimeoutError:
-        log.say(f"{len(leader.lines.lines)} hosts did not leave within {_FAREWELL_LIMIT:g} s")
+        log.say(f"{len(leader.lines.lines)} hosts did not leave within {_FAREWELL_TIMEOUT:g} s")
 
 
 async def _watch_leader(state_store: StateStore, service: Service) -> None:

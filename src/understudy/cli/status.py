@@ -21,7 +21,7 @@ from understudy.protocol.commands import DecisionKind
 from understudy.wire.renewal import WARN_BEFORE, day_of
 
 _EVERY = 1.0  # seconds
-_PATIENCE = 60.0  # seconds for which a live picture waits for an answer
+_ANSWER_TIMEOUT = 60.0  # seconds for which a live picture waits for an answer
 _PHASES = ("detect", "approach", "stop", "rehearse", "regroup", "transfer", "resume")
 _WORTH_SAYING = 10.0  # seconds without a committed step
 _MOST_RANKS = 64  # lines for ranks; of a larger world only those that are not as they should be
@@ -70,7 +70,7 @@ def _live(client: Client, seen: "Seen") -> None:
             try:
                 lines, answered, remark = look(client).lines(), time.monotonic(), []
             except ApiProblem as problem:
-                if problem.code != UNREACHABLE or time.monotonic() - answered > _PATIENCE:
+                if problem.code != UNREACHABLE or time.monotonic() - answered > _ANSWER_TIMEOUT:
                     raise
                 remark = ["", f"no answer for {time.monotonic() - answered:.0f} s: {problem.reason}"]
             screen.update(Text("\n".join([*lines, *remark])), refresh=True)

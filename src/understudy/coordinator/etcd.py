@@ -18,7 +18,7 @@ from understudy.foundation.clock import Clock, SystemClock
 _TTL = 3  # seconds. etcd needs one or two of them to elect a leader of its own, and this one should outlive that
 _MARGIN = 0.2  # we stop this much earlier than etcd would
 _REFRESH_EVERY = 0.5
-_REQUEST_LIMIT = 1.0  # seconds for one request; another one follows, to another server
+_REQUEST_TIMEOUT = 1.0  # seconds for one request; another one follows, to another server
 _LOOK_EVERY = 0.2  # a standby asks for the leader. A watch would tell sooner, but may die without a word
 _PIECE = 1_000_000  # bytes: etcd takes 1.5 MiB per request
 
@@ -135,7 +135,7 @@ class EtcdStateStore:
             self._refreshing.cancel()
         if lease is not None:
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(lease.revoke(), _REQUEST_LIMIT)
+                await asyncio.wait_for(lease.revoke(), _REQUEST_TIMEOUT)
 
     async def close(self) -> None:
         self._end("it was closed")
@@ -231,7 +231,7 @@ class EtcdStateStore:
             if while_leading and not self.leads():
                 raise Deposed(f"term {self._term} is over: {self._why}")
             try:
-                return await asyncio.wait_for(ask(), _REQUEST_LIMIT)
+                return await asyncio.wait_for(ask(), _REQUEST_TIMEOUT)
             except Exception as error:  # the client has many kinds, and none is worth a difference
                 if not said:
                     self._say(f"etcd does not answer, asking again: {type(error).__name__} {error}")

@@ -25,7 +25,7 @@ from understudy.wire.job_tokens import JobTokens
 from understudy.wire.message_auth import AuthenticatedStream, answer
 
 MAX_HOSTS = 2100  # one process serves 2,000 within 3 s (`claims/many-agents`); 2,500 idle ones took 315 MB
-_GREETING_LIMIT = 10.0  # seconds until a stream must have named itself
+_GREETING_TIMEOUT = 10.0  # seconds until a stream must have named itself
 _FINAL = ("settings", "job", "other run")  # there is no use in trying again
 
 _STANDBY = ("standby", "later term", "awaiting")  # passes by itself
@@ -40,7 +40,7 @@ class Service:
         job: str,
         token: str | JobTokens,
         *,
-        greeting_limit: float = _GREETING_LIMIT,
+        greeting_limit: float = _GREETING_TIMEOUT,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.leader: Leader | None = None

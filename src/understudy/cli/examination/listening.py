@@ -6,7 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from understudy.cli.examination.finding import Finding, span
-from understudy.cli.examination.peer_connection import EXAMINATION_LIMIT, GREETING_LIMIT, PeerConnection, admit, obey
+from understudy.cli.examination.peer_connection import (
+    EXAMINATION_TIMEOUT,
+    GREETING_TIMEOUT,
+    PeerConnection,
+    admit,
+    obey,
+)
 from understudy.errors import SettingsError, WireError
 
 _BACKLOG = 4
@@ -43,13 +49,13 @@ def wait_for_examination(
             break
         with connection:
             try:
-                line = PeerConnection(connection, GREETING_LIMIT)
+                line = PeerConnection(connection, GREETING_TIMEOUT)
                 admit(line, token)
             except (OSError, WireError):
                 refused += 1
                 continue
             began = time.monotonic()
-            line.extend(EXAMINATION_LIMIT)
+            line.extend(EXAMINATION_TIMEOUT)
             try:
                 obey(line, versions, wall)
             except (OSError, WireError):

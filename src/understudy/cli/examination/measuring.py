@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from understudy.cli.examination import clocks, route, versions
 from understudy.cli.examination.finding import Finding, amount, rate, span
 from understudy.cli.examination.peer_connection import (
-    EXAMINATION_LIMIT,
-    GREETING_LIMIT,
+    EXAMINATION_TIMEOUT,
+    GREETING_TIMEOUT,
     LARGEST_ROUND,
     PeerConnection,
     ask_time,
@@ -71,7 +71,7 @@ def examine(host: str, port: int, token: str, effort: Effort | None = None) -> W
     """The way, or why there is none."""
     peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        with socket.create_connection((host, port), timeout=GREETING_LIMIT) as connection:
+        with socket.create_connection((host, port), timeout=GREETING_TIMEOUT) as connection:
             return _measure(connection, peer, token, effort or Effort())
     except TimeoutError:
         return _unreachable(f"{peer} does not answer in time", _ADVICE_UNREACHABLE)
@@ -86,9 +86,9 @@ def _unreachable(what: str, advice: str) -> Finding:
 
 
 def _measure(connection: socket.socket, peer: str, token: str, effort: Effort) -> Way:
-    line = PeerConnection(connection, GREETING_LIMIT)
+    line = PeerConnection(connection, GREETING_TIMEOUT)
     introduce(line, token)
-    line.extend(EXAMINATION_LIMIT)
+    line.extend(EXAMINATION_TIMEOUT)
     told = ask_versions(line)
     way_out = route.route_of(connection)
     round_trip, offset, uncertain = _ping(line)

@@ -25,9 +25,9 @@ LARGEST_ROUND = 256 << 20
 MOST_BYTES = 8 << 30
 """In one examination, both ways together."""
 MOST_REQUESTS = 1000
-EXAMINATION_LIMIT = 30.0
+EXAMINATION_TIMEOUT = 30.0
 """Seconds for one whole examination."""
-GREETING_LIMIT = 3.0
+GREETING_TIMEOUT = 3.0
 """Seconds in which a peer that connects must have proven itself."""
 
 _GREETING = b"understudy doctor 1\n"

@@ -12,7 +12,7 @@ from understudy_testkit.benchmark.recording import Board
 from understudy_testkit.benchmark.scenario import FaultKind, PlannedFault, Scenario
 
 _SLOW_PERIOD = 0.1
-_PROOF_PATIENCE = 2.0
+_PROOF_TIMEOUT = 2.0
 
 
 class FiredFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class FaultInjector:
 
 
 def _wait_for(pid: int, states: tuple[str, ...]) -> str:
-    deadline = time.monotonic() + _PROOF_PATIENCE
+    deadline = time.monotonic() + _PROOF_TIMEOUT
     while (state := process_state(pid)) not in states:
         if time.monotonic() > deadline:
             return f"NOT PROVEN: process {pid} is still in state {state}"

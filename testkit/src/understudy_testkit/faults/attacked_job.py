@@ -25,7 +25,7 @@ from understudy_testkit.faults.cuttable import CuttableWay, cuttable_way
 
 HOSTS = ("first", "second")
 COORDINATOR = "boss"
-_PATIENCE = "60"  # seconds until a host is lost: nothing is lost here but lines, and the machine may be busy
+_HOST_TIMEOUT = "60"  # seconds until a host is lost: nothing is lost here but lines, and the machine may be busy
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class AttackedJob:
             *("--no-progress", "--run-dir", str(self.run_dir), "--coordinator", self.way.address, "--host-name", host),
             *("--nnodes", str(len(HOSTS)), "--nproc-per-node", "1", "--local-addr", "127.0.0.1"),
             *("--certs", str(self.certificates / host), "--token-file", str(self.folder / "token")),
-            *("--host-timeout", _PATIENCE, "--spares", "0", *self.setup.flags),
+            *("--host-timeout", _HOST_TIMEOUT, "--spares", "0", *self.setup.flags),
         )
 
     def script(self) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ MARK = "UNDERSTUDY_CHAOS"
 """A variable that all processes of a run inherit, so that what is left behind can be found."""
 
 _LOOK_EVERY = 0.05
-_PATIENCE = 120.0  # seconds for the world to become what an act expects; a limit for a broken run, never waited for
+_TIMEOUT = 120.0  # seconds for the world to become what an act expects; a limit for a broken run, never waited for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ class _Conductor:
         """Let the world go on to `step` and no further, until it is what it should be. A boundary that was agreed on
         beyond it has to be reached. `spares` None: however many."""
         self._open(step - 1)
-        patience = time.monotonic() + _PATIENCE
+        patience = time.monotonic() + _TIMEOUT
         while (why_not := self._why_not_quiet(present, spares)) is not None:
             self._check_time(why_not)
             if time.monotonic() > patience:

@@ -28,7 +28,7 @@ from understudy_testkit.faults.releases import spelled
 from understudy_testkit.faults.watching import decided_so_far, page_of
 
 PORT, HTTP_PORT = 29400, 29401
-_READY_LIMIT = 180.0  # seconds; for a broken run, on a machine that may be busy
+_READY_TIMEOUT = 180.0  # seconds; for a broken run, on a machine that may be busy
 _ASK = """
 import ssl, sys, urllib.request
 folder, port = sys.argv[1:]
@@ -141,7 +141,7 @@ class Cluster:
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
-    def wait_until(self, true: Callable[[], bool], what: str, seconds: float = _READY_LIMIT) -> float:
+    def wait_until(self, true: Callable[[], bool], what: str, seconds: float = _READY_TIMEOUT) -> float:
         """Returns when it became true, by the monotonic clock that all processes here share."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -153,7 +153,7 @@ class Cluster:
     def struck(self, name: str) -> bool:
         return (self.folder / "proofs" / f"{name}.0.json").exists()
 
-    def wait_until_struck(self, name: str, seconds: float = _READY_LIMIT) -> float:
+    def wait_until_struck(self, name: str, seconds: float = _READY_TIMEOUT) -> float:
         """When the fault struck."""
         self.wait_until(lambda: self.struck(name), f"the fault {name}", seconds)
         return next(float(proof["at"]) for proof in fired(self.folder / "proofs") if proof["fault"] == name)

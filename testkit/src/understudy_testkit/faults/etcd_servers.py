@@ -17,7 +17,7 @@ from understudy.foundation.parenthood import die_with
 from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.namespaces import NamespaceHost
 
-_READY_LIMIT = 60.0
+_READY_TIMEOUT = 60.0
 _CLIENT_PORT, _PEER_PORT = 2379, 2380
 
 
@@ -115,7 +115,7 @@ class Servers:
             )
 
     def wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _READY_LIMIT
+        deadline = time.monotonic() + _READY_TIMEOUT
         while self.leader() is None:
             if time.monotonic() > deadline:
                 texts = [path.read_text(errors="replace")[-500:] for path in self.folder.glob("*.txt")]

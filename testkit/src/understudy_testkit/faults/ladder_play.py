@@ -36,7 +36,7 @@ from understudy_testkit.faults.assertions import (
 from understudy_testkit.faults.catalogue import Fault, FaultPoint, Kind
 from understudy_testkit.faults.watching import LiveRun
 
-_LIMIT = 240.0  # seconds for one run
+_TIMEOUT = 240.0  # seconds for one run
 
 
 class Blow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,7 +89,7 @@ def play(path: Path, folder: Path) -> str:
     folder.mkdir(parents=True)
     whole = _setup(scenario, folder, whole=True)
     compared = scenario.expect.ledger != "stopped"
-    reference = require_success(perform(folder / "reference", whole, timeout=_LIMIT)).run if compared else None
+    reference = require_success(perform(folder / "reference", whole, timeout=_TIMEOUT)).run if compared else None
     faults = [
         Fault(name=f"{n}-{blow.kind}-rank{blow.rank}", **msgspec.structs.asdict(blow))
         for n, blow in enumerate(scenario.faults)
@@ -129,9 +129,9 @@ def _strike(folder: Path, scenario: Scenario, faults: list[Fault]) -> RunOutcome
     setup = _setup(scenario, folder)
     if scenario.kill_everything_after is not None:
         _kill_everything(folder / "first", setup, scenario.kill_everything_after)
-        return perform(folder / "second", setup, timeout=_LIMIT)
+        return perform(folder / "second", setup, timeout=_TIMEOUT)
     if scenario.offer_spares is None:
-        return perform(folder / "run", setup, faults, timeout=_LIMIT)
+        return perform(folder / "run", setup, faults, timeout=_TIMEOUT)
     return _with_an_offer(folder / "run", setup, faults, scenario.offer_spares)
 
 
@@ -141,7 +141,7 @@ def _with_an_offer(folder: Path, setup: Setup, faults: list[Fault], offer: Offer
     with _started(folder, setup, fault_flags(folder, faults)) as job:
         _wait_for_step(job, folder, offer.after_step)
         operator.command("spares", str(offer.spares), "--run", str(folder / "run"), "--reason", "one has come free")
-        code = job.process.wait(_LIMIT)
+        code = job.process.wait(_TIMEOUT)
     return outcome_in(folder, code, time.monotonic() - began)
 
 
@@ -163,7 +163,7 @@ def _started(folder: Path, setup: Setup, words: Sequence[str] = ()) -> LiveRun:
 
 
 def _wait_for_step(job: LiveRun, folder: Path, step: int) -> None:
-    job.wait_until(lambda: _newest(folder / "run") >= step, f"step {step}", _LIMIT)
+    job.wait_until(lambda: _newest(folder / "run") >= step, f"step {step}", _TIMEOUT)
 
 
 def _newest(run_dir: Path) -> int:

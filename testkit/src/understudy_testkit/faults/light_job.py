@@ -28,7 +28,7 @@ from understudy_testkit.faults.light_hosts import Heard, LightHost, Meeting
 _RANKS = 3
 _STEP = 0.1  # seconds
 _TELL_EVERY = 1.0  # seconds, as agents do
-_READY_LIMIT = 60.0
+_READY_TIMEOUT = 60.0
 _KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
 _ENDED = Cause(kind=CauseKind.EXIT, detail="ended", exit_code=0)
 _Result = TypeVar("_Result")
@@ -104,7 +104,7 @@ class LightJob:
 
     def begin(self) -> None:
         """Its hosts come. Returns when it trains."""
-        address = self.coordinator.find(r"listening on (\S+) ", _READY_LIMIT)
+        address = self.coordinator.find(r"listening on (\S+) ", _READY_TIMEOUT)
         meeting = Meeting(address=address, token=self.token, world=_RANKS, job=self.name)
         self._look(lambda: self._begin(meeting))
         self._wait(lambda: self._status()["stage"] == "training", "the first generation")
@@ -120,7 +120,7 @@ class LightJob:
         generation = Generation(int(self._status()["generation"]))
         self._look(lambda: self._finish(generation))
         try:
-            code = self.coordinator.process.wait(_READY_LIMIT)
+            code = self.coordinator.process.wait(_READY_TIMEOUT)
         except Exception as error:
             raise NotProven(f"{self.name}: the coordinator did not end with its job") from error
         if code != 0:
@@ -140,10 +140,10 @@ class LightJob:
         return status["stage"] == "training" and int(status["generation"]) > generation
 
     def _wait(self, true: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _READY_LIMIT
+        deadline = time.monotonic() + _READY_TIMEOUT
         while not true():
             if time.monotonic() > deadline:
-                raise NotProven(f"{self.name}: waited {_READY_LIMIT:g} s for {what}: {self._status()}")
+                raise NotProven(f"{self.name}: waited {_READY_TIMEOUT:g} s for {what}: {self._status()}")
             time.sleep(0.05)
 
     def _look(self, act: Callable[[], _Result]) -> _Result:

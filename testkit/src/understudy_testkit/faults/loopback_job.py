@@ -25,7 +25,7 @@ from understudy_testkit.faults.coordinators import CoordinatorProcess
 from understudy_testkit.faults.etcd_servers import free_ports
 from understudy_testkit.faults.watching import page_of
 
-_LIMIT = 600.0  # seconds for a broken run, on a machine that may be very busy
+_TIMEOUT = 600.0  # seconds for a broken run, on a machine that may be very busy
 _NOBODY: dict[str, Any] = {"leading": False, "stage": None, "generation": None}
 
 
@@ -108,7 +108,7 @@ class LoopbackJob:
         (self.folder / "no-pause").touch()
         for coordinator in self.coordinators:
             try:
-                code = coordinator.process.wait(_LIMIT)
+                code = coordinator.process.wait(_TIMEOUT)
             except subprocess.TimeoutExpired:
                 raise NotProven(f"{self.name} did not come to its end\n{self.tails()}") from None
             if code not in (0, -signal.SIGKILL):
@@ -122,7 +122,7 @@ class LoopbackJob:
                 process.send_signal(signal.SIGTERM)
             for process in processes:
                 try:
-                    process.wait(_LIMIT)
+                    process.wait(_TIMEOUT)
                 except subprocess.TimeoutExpired:
                     raise NotProven(f"{self.name}: a process does not leave\n{self.tails()}") from None
 
@@ -162,7 +162,7 @@ class LoopbackJob:
         pids = [pid for agent in agents for pid in children_of(agent.pid)]
         return next((pid for pid in pids if Path(page_of(pid) or "").stem == member), None)
 
-    def wait_until(self, true: Callable[[], bool], what: str, seconds: float = _LIMIT) -> None:
+    def wait_until(self, true: Callable[[], bool], what: str, seconds: float = _TIMEOUT) -> None:
         deadline = time.monotonic() + seconds
         while not true():
             if time.monotonic() > deadline:

@@ -23,7 +23,7 @@ from understudy_testkit.faults.etcd_servers import free_ports
 
 METRIC, ALERT = "worker_stopped", "WorkerStopped"
 INTERVAL = "250ms"  # of scraping and of looking at rules; both have a default of a minute
-_READY_LIMIT = 60.0
+_READY_TIMEOUT = 60.0
 
 PROMETHEUS = """\
 global:
@@ -142,7 +142,7 @@ def process(command: Sequence[str], output: Path) -> Iterator[None]:
 
 
 def wait_until_ready(port: int, output: Path) -> None:
-    deadline = time.monotonic() + _READY_LIMIT
+    deadline = time.monotonic() + _READY_TIMEOUT
     while True:
         with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=2):
             return

@@ -29,7 +29,7 @@ from understudy_testkit.faults.waiting import until
 _BOSS, _LATE, _MONITOR, _HOSTS = "boss", "late", "monitor", ("first", "second")
 _READ_EVERY = 0.2  # seconds; light hosts look more often than a real agent
 _LOOK_EVERY = 0.25  # seconds between two looks at what the coordinator shows
-_USED_LIMIT = 60.0
+_USED_TIMEOUT = 60.0
 _A_DAY = 86400.0
 _A_MONTH = 30 * _A_DAY
 _CONNECTED = "connected to the coordinator"
@@ -100,8 +100,8 @@ class RotatedJob:
         """The coordinator shows the newest certificate, and every host has read its own. Returns the seconds."""
         began = time.monotonic()
         while not (all(map(self.has_read, self.certificates)) and await asyncio.to_thread(self._served)):
-            if time.monotonic() - began > _USED_LIMIT:
-                raise NotProven(f"{what}, and the new files were not used within {_USED_LIMIT:g} s")
+            if time.monotonic() - began > _USED_TIMEOUT:
+                raise NotProven(f"{what}, and the new files were not used within {_USED_TIMEOUT:g} s")
             await asyncio.sleep(_LOOK_EVERY)
         return time.monotonic() - began
 

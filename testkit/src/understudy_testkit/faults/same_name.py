@@ -19,7 +19,7 @@ from understudy_testkit.faults.light_hosts import Heard, LightHost, Meeting, pol
 from understudy_testkit.faults.waiting import until
 
 _HOSTS = ("first", "second")
-_PATIENCE = 2.0  # seconds that a new coordinator waits for the hosts of an abandoned run
+_TAKEOVER_TIMEOUT = 2.0  # seconds that a new coordinator waits for the hosts of an abandoned run
 _DONE = "the job succeeded"
 
 
@@ -73,7 +73,7 @@ async def run_again(folder: Path, store: str, token: str, endings: list[Ending])
 
 async def _one(coordinator: CoordinatorProcess, token: str, ending: Ending) -> str:
     """A whole run, up to its end. Returns its identity."""
-    policy = replace(policy_for(len(_HOSTS)), takeover_patience=_PATIENCE)
+    policy = replace(policy_for(len(_HOSTS)), takeover_patience=_TAKEOVER_TIMEOUT)
     address = await asyncio.to_thread(lambda: coordinator.address)
     meeting = Meeting(address=address, token=token, world=len(_HOSTS), policy=policy)
     hosts = [EndingHost(name, meeting) for name in _HOSTS]

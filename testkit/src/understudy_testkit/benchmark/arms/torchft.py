@@ -9,7 +9,7 @@ from understudy_testkit.benchmark.scenario import Scenario
 _LAUNCHER = "understudy_testkit.benchmark.arms.torchft_launcher"
 _TUNED_LIGHTHOUSE = ("--quorum-tick-ms", "20", "--join-timeout-ms", "3000", "--heartbeat-timeout-ms", "1000")
 _TUNED_WORKER = ("--group-timeout", "2", "--heartbeat-interval", "0.05")
-_REVIVE = ("--stopped-patience", "2")
+_REVIVE = ("--stopped-timeout", "2")
 
 
 def _launch(

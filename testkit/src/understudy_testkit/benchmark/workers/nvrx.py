@@ -49,7 +49,7 @@ _GROUP_TIMEOUT = timedelta(seconds=3)
 _HARD = timedelta(seconds=5)
 _WATCHDOG = timedelta(seconds=0.2)
 _MONITOR = timedelta(seconds=0.1)  # below _WATCHDOG: a monitor that always has a timestamp to read never checks
-_STORE_PATIENCE = timedelta(seconds=60)
+_STORE_TIMEOUT = timedelta(seconds=60)
 
 
 class SharedStore(TCPStore, StoreMixin):  # type: ignore[misc]
@@ -58,7 +58,7 @@ class SharedStore(TCPStore, StoreMixin):  # type: ignore[misc]
 
     def __init__(self) -> None:
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        super().__init__(host, port, is_master=False, wait_for_workers=False, timeout=_STORE_PATIENCE)
+        super().__init__(host, port, is_master=False, wait_for_workers=False, timeout=_STORE_TIMEOUT)
 
 
 class LocalCheckpoints:
