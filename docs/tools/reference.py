@@ -21,7 +21,7 @@ import understudy
 from understudy.api.app import Settings, make_api
 from understudy.api.audit import Audit
 from understudy.api.event_stream import EventStream
-from understudy.api.job import JobDoor
+from understudy.api.job import JobInterface
 from understudy.api.metric_names import METRICS, NAMESPACE
 from understudy.api.naming import LABEL
 from understudy.cli.main import build_parser
@@ -249,8 +249,8 @@ def _http_api() -> Iterator[str]:
 
 def _openapi() -> dict[str, Any]:
     """Of an API without a job: its description does not depend on one."""
-    door = cast(JobDoor, SimpleNamespace(name="job", event_stream=EventStream(), inventories=dict))
-    described: dict[str, Any] = make_api(door, cast(Audit, None), Settings()).described.openapi()
+    interface = cast(JobInterface, SimpleNamespace(name="job", event_stream=EventStream(), inventories=dict))
+    described: dict[str, Any] = make_api(interface, cast(Audit, None), Settings()).described.openapi()
     return described
 
 

@@ -40,8 +40,8 @@ class Seat:
     def __init__(self, job: "ScrapedJob") -> None:
         self.service = Service(job.name, TOKEN)
         self.event_stream = EventStream()
-        door = ManyHosts(self.service, clock=job.clock, event_stream=self.event_stream)
-        self.metrics = Metrics(door, job.clock, job.certificates)  # type: ignore[arg-type]  # no others need be made
+        interface = ManyHosts(self.service, clock=job.clock, event_stream=self.event_stream)
+        self.metrics = Metrics(interface, job.clock, job.certificates)  # type: ignore[arg-type]  # no others need be made
         self.answers = True
 
 

@@ -64,7 +64,7 @@ class Stage(Play):
         self.coordinator.advanced(6, 7)
         self.folder, self.faults = folder, list[Exception]()
         self.steps = {MemberId("m-0"): 7, MemberId("m-1"): 6}
-        self.door = OneHost(
+        self.interface = OneHost(
             "job",
             self.coordinator,
             clock=self.clock,
@@ -80,7 +80,7 @@ class Stage(Play):
             wall=lambda: NOON + self.clock.now(),
             on_fault=self.faults.append,
         )
-        self.api: Api = make_api(self.door, Audit(RecordLog(WrittenAtOnce(folder / "audit.jsonl"))), settings)
+        self.api: Api = make_api(self.interface, Audit(RecordLog(WrittenAtOnce(folder / "audit.jsonl"))), settings)
 
     def audit(self) -> list[dict[str, Any]]:
         file = self.folder / "audit.jsonl"

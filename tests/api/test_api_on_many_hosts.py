@@ -21,10 +21,10 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def client_of(place: Place, folder: Path) -> Client:
-    door = ManyHosts(place.service, clock=SystemClock(), event_stream=EventStream())
+    interface = ManyHosts(place.service, clock=SystemClock(), event_stream=EventStream())
     pages = {"/status": lambda refused: status(place.service, refused)}
     audit = Audit(RecordLog(WrittenAtOnce(folder / "audit.jsonl")))
-    api = make_api(door, audit, Settings(tokens=tokens(), pages=pages))
+    api = make_api(interface, audit, Settings(tokens=tokens(), pages=pages))
     return Client(httpx.AsyncClient(transport=httpx.ASGITransport(app=api.app), base_url="http://job"), READER)
 
 

@@ -80,7 +80,7 @@ def test_a_real_server_answers_until_the_end_was_scraped(tmp_path: Path) -> None
     async def story() -> None:
         stage.begin()
         async with asyncio.timeout(30.0):
-            async with serving(request, stage.door, tmp_path, said.append, log) as server:
+            async with serving(request, stage.interface, tmp_path, said.append, log) as server:
                 scraping = asyncio.create_task(scrape(server.url, 2.0))
                 while len(shown) < 2:
                     await asyncio.sleep(0.01)

@@ -172,9 +172,9 @@ def test_what_a_lost_host_told_does_not_count(tmp_path: Path) -> None:
 
 
 def client_of(service: Service, cluster: Cluster, folder: Path) -> Client:
-    door = ManyHosts(service, clock=cluster.clock, event_stream=EventStream())
+    interface = ManyHosts(service, clock=cluster.clock, event_stream=EventStream())
     settings = Settings(tokens=tokens(), rules=RULES, clock=cluster.clock, wall=lambda: NOON + cluster.clock.now())
-    api = make_api(door, Audit(RecordLog(WrittenAtOnce(folder / "audit.jsonl"))), settings)
+    api = make_api(interface, Audit(RecordLog(WrittenAtOnce(folder / "audit.jsonl"))), settings)
     return Client(httpx.AsyncClient(transport=httpx.ASGITransport(app=api.app), base_url="http://job"))
 
 

@@ -77,7 +77,7 @@ def wait_for_another(job: ApiJob, rank: int, former: str) -> None:
 
 def holder(job: ApiJob, rank: int) -> str:
     def look() -> str:
-        machine = job.door.machine()
+        machine = job.interface.machine()
         assert machine is not None
         return next((str(member.id) for member in machine.roster.seated() if member.rank == rank), "nobody")
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from understudy.api import views
 from understudy.api.alerts import Alert, Moment, consider
 from understudy.api.audit import Audit
-from understudy.api.job import JobDoor, NotLeading
+from understudy.api.job import JobInterface, NotLeading
 from understudy.api.limits import Bucket, Buckets, Limits, Memory
 from understudy.api.metrics import Metrics
 from understudy.api.models import ActionAnswer, AlertAnswer, Refusal
@@ -55,7 +55,7 @@ class Actions:
 
     def __init__(
         self,
-        door: JobDoor,
+        interface: JobInterface,
         *,
         audit: Audit,
         metrics: Metrics,
@@ -66,7 +66,7 @@ class Actions:
         wall: WallClock,
     ) -> None:
         self.buckets = Buckets(limits)
-        self._door, self._audit, self._metrics = door, audit, metrics
+        self._interface, self._audit, self._metrics = interface, audit, metrics
         self._rules, self._registry = rules, registry
         self._clock, self.wall = clock, wall
         self._keys: Memory[tuple[str, str], tuple[bytes, Answer]] = Memory(limits.keys, limits.key_seconds)
@@ -94,17 +94,17 @@ class Actions:
         return answer
 
     def _decide(self, caller: Caller, call: ActionCall, request: Request) -> Answer:
-        machine = leading(self._door)
+        machine = leading(self._interface)
         why_not = machine.refusal(request)
-        before = self._door.event_stream.newest
+        before = self._interface.event_stream.newest
         if why_not is None and not call.dry_run:
-            self._door.handle(request)
+            self._interface.handle(request)
         outcome = "accepted" if why_not is None else "refused"
         said = f"would be {outcome}" if call.dry_run else outcome
         reason = why_not or request.reason
         self._metrics.action(call.action, said)
         self._audit.write(
-            self._door,
+            self._interface,
             who=caller.name,
             action=call.action,
             outcome=said,
@@ -131,14 +131,14 @@ class Actions:
             advice=advice,
             generation=machine.generation,
             follow=before,
-            decisions=[views.event(numbered) for numbered in self._door.event_stream.after(before, 50)],
+            decisions=[views.event(numbered) for numbered in self._interface.event_stream.after(before, 50)],
         )
 
     # -- alerts -------------------------------------------------------------------------------------------------------
 
     def hear(self, caller: Caller, alert: Alert) -> AlertAnswer:
         """What became of one alert. Raises `NotLeading`."""
-        machine = leading(self._door)
+        machine = leading(self._interface)
         answer = self._hear(caller, alert, machine)
         self._metrics.alert(caller.name, answer.outcome)
         return answer
@@ -149,7 +149,7 @@ class Actions:
             return _said(alert, "note", "resolved", "nothing is undone when an alert is resolved")
         if self._acted.get(alert.key, now):
             return _said(alert, "note", "duplicate", "this alert has acted already")
-        moment = Moment(machine=self._door.now(), wall=self.wall())
+        moment = Moment(machine=self._interface.now(), wall=self.wall())
         thought = consider(alert, self._rules, self._registry, machine, moment)
         action, request = thought.action.value, thought.request
         if request is None:
@@ -165,7 +165,7 @@ class Actions:
         if wait:
             return _said(alert, action, "put off", f"too many actions of {caller.name}; again in {wait:.1f} s")
         self._acted.put(alert.key, True, now)  # before anything happens, so that nothing can happen twice
-        self._door.handle(request)
+        self._interface.handle(request)
         self._write(caller, alert, action, "accepted", thought.why)
         return _said(alert, action, "accepted", thought.why)
 
@@ -181,14 +181,14 @@ class Actions:
         labels = {name: value[:_LONGEST_LABEL] for name, value in alert.labels.items()}
         asked = {"alert": alert.name[:256], "source": alert.source, "labels": labels, "started": alert.started}
         self._audit.write(
-            self._door, who=caller.name, action=action, outcome=outcome, reason=why, asked=asked, key=alert.key
+            self._interface, who=caller.name, action=action, outcome=outcome, reason=why, asked=asked, key=alert.key
         )
 
 
-def leading(door: JobDoor) -> JobMachine:
-    machine = door.machine()
+def leading(interface: JobInterface) -> JobMachine:
+    machine = interface.machine()
     if machine is None:
-        raise NotLeading(door.leads(), door.leader())
+        raise NotLeading(interface.leads(), interface.leader())
     return machine
 
 

@@ -38,7 +38,7 @@ class NotLeading(UnderstudyError):
         return "ask again when one leads"
 
 
-class JobDoor(Protocol):
+class JobInterface(Protocol):
     """What the API needs from the leader of a job."""
 
     @property

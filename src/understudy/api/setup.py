@@ -8,7 +8,7 @@ from pathlib import Path
 from understudy.api.address import LeaderAddress, remove_address, write_address
 from understudy.api.app import Page, Settings, make_api
 from understudy.api.audit import Audit
-from understudy.api.job import JobDoor
+from understudy.api.job import JobInterface
 from understudy.api.last_scrape import Scrapes
 from understudy.api.registry import HostEntry
 from understudy.api.rules import Rules, read_rules
@@ -44,7 +44,7 @@ class ApiRequest:
 @contextlib.asynccontextmanager
 async def serving(
     request: ApiRequest,
-    door: JobDoor,
+    interface: JobInterface,
     run_dir: Path,
     say: Callable[[str], None],
     audit: RecordLog,
@@ -73,17 +73,17 @@ async def serving(
         store_certificates=request.store_certificates,
         leader_url=leader.find,
     )
-    api = make_api(door, Audit(audit), settings)
+    api = make_api(interface, Audit(audit), settings)
     server = ApiServer(api.app, say, api.metrics.refused)
     await server.open(request.address, request.certificates, reached_at)
-    if door.leads():  # a coordinator writes it when it begins to lead
+    if interface.leads():  # a coordinator writes it when it begins to lead
         write_address(run_dir, server.url)
     try:
         yield server
-        door.event_stream.close()
+        interface.event_stream.close()
         await _last_scrape(api.metrics.scrapes, say, enough)
     finally:
-        door.event_stream.close()
+        interface.event_stream.close()
         remove_address(run_dir, server.url)
         await server.close()
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from understudy.api.event_stream import Numbered
-from understudy.api.job import JobDoor
+from understudy.api.job import JobInterface
 from understudy.api.models import EventView, HostView, JobView, MemberView, Overview, RecoveryView
 from understudy.foundation.ids import HostId, MemberId
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
@@ -16,16 +16,16 @@ from understudy.protocol.roster import Member, Standing
 _SEATED = (Standing.JOINING, Standing.PREPARED, Standing.ACTIVE)
 
 
-def job(door: JobDoor, leader_url: str | None) -> JobView:
-    machine = door.machine()
-    recoveries = door.event_stream.recoveries(200)
+def job(interface: JobInterface, leader_url: str | None) -> JobView:
+    machine = interface.machine()
+    recoveries = interface.event_stream.recoveries(200)
     stopped = None if machine is None else machine.stopped
-    committed = door.committed()
+    committed = interface.committed()
     absent = [] if machine is None else sorted(machine.round.state.absent)
     return JobView(
-        job=door.name,
-        leading=door.leads(),
-        leader=door.leader(),
+        job=interface.name,
+        leading=interface.leads(),
+        leader=interface.leader(),
         leader_url=leader_url,
         generation=None if machine is None else machine.generation,
         stage=None if machine is None else machine.stage.value,
@@ -37,25 +37,25 @@ def job(door: JobDoor, leader_url: str | None) -> JobView:
         absent_ranks=list(absent),
         spares_warm=0 if machine is None else len(machine.roster.parked),
         spares_starting=0 if machine is None else len(machine.roster.starting),
-        predicted_recovery_seconds=door.event_stream.predicted_recovery(),
-        recoveries=door.event_stream.recovered,
-        last_recovery=recovery(recoveries[-1], door.now()) if recoveries else None,
-        newest_event=door.event_stream.newest,
+        predicted_recovery_seconds=interface.event_stream.predicted_recovery(),
+        recoveries=interface.event_stream.recovered,
+        last_recovery=recovery(recoveries[-1], interface.now()) if recoveries else None,
+        newest_event=interface.event_stream.newest,
         outcome=None if stopped is None else stopped.outcome.value,
         reason=None if stopped is None else stopped.reason,
     )
 
 
-def overview(door: JobDoor, leader_url: str | None) -> Overview:
-    machine, whole = door.machine(), job(door, leader_url)
+def overview(interface: JobInterface, leader_url: str | None) -> Overview:
+    machine, whole = interface.machine(), job(interface, leader_url)
     if machine is None:
         return Overview(job=whole, members=[], spares=[], hosts=[])
-    known = hosts(machine, door.now(), door.certificate_ends())
-    return Overview(job=whole, members=members(door, machine), spares=spares(machine), hosts=known)
+    known = hosts(machine, interface.now(), interface.certificate_ends())
+    return Overview(job=whole, members=members(interface, machine), spares=spares(machine), hosts=known)
 
 
-def members(door: JobDoor, machine: JobMachine) -> list[MemberView]:
-    steps = door.steps()
+def members(interface: JobInterface, machine: JobMachine) -> list[MemberView]:
+    steps = interface.steps()
     return [_member(member, steps.get(member.id)) for member in machine.roster.seated()]
 
 

@@ -184,11 +184,11 @@ async def _http(
         from understudy.api.job import ManyHosts
         from understudy.api.setup import serving
 
-        door = ManyHosts(service, clock=SystemClock(), event_stream=event_stream)
+        interface = ManyHosts(service, clock=SystemClock(), event_stream=event_stream)
         pages = {"/status": lambda refused: status(service, refused)}
         audit = RecordLog.open(files, args.run_dir / "ledger", AUDIT)
         reached_at = (args.advertise or args.listen).rpartition(":")[0]
-        async with serving(api, door, args.run_dir, log.say, audit, pages=pages, reached_at=reached_at) as server:
+        async with serving(api, interface, args.run_dir, log.say, audit, pages=pages, reached_at=reached_at) as server:
             log.tell("listening", f"HTTP API, health and status on port {server.port}")
             yield Http(event_stream, lambda: write_address(args.run_dir, server.url))
     elif args.http is not None:

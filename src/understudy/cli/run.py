@@ -143,7 +143,7 @@ async def _serving(
     from understudy.api.setup import serving
 
     run_dir, own = request.plan.run_dir, inventory.read(request.plan.environment)
-    door = OneHost(
+    interface = OneHost(
         run_dir.name,
         coordinator,
         clock=SystemClock(),
@@ -155,7 +155,7 @@ async def _serving(
     names = {THIS_HOST: (socket.gethostname(), "localhost", "127.0.0.1", *own.addresses)}
     audit = RecordLog.open(files, run_dir / "ledger", AUDIT)
     async with serving(
-        api, door, run_dir, terminal.say, audit, aliases=names, enough=lambda: supervisor.hurried
+        api, interface, run_dir, terminal.say, audit, aliases=names, enough=lambda: supervisor.hurried
     ) as server:
         terminal.say(f"HTTP API on {server.url} (see `understudy status {run_dir}`)")
         yield

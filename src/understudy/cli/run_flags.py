@@ -160,7 +160,7 @@ def _world_size(text: str) -> int:
         return os.cpu_count() or 1
     if text in ("gpu", "xpu"):
         raise SettingsError(
-            f"--nproc-per-node {text}: the launcher does not load the engine and cannot count devices; give the number"
+            f"--nproc-per-node {text}: the launcher does not load torch and cannot count devices; give the number"
         )
     try:
         return _at_least("--nproc-per-node", int(text), 1)
@@ -237,7 +237,7 @@ def _command(args: argparse.Namespace, environment: Mapping[str, str]) -> tuple[
 
 
 def _forks_initial_ranks(args: argparse.Namespace) -> bool:
-    """With no more cores than ranks, ranks that load the engine one by one wait for each other: it is loaded once."""
+    """With no more cores than ranks, ranks that load torch one by one wait for each other: it is loaded once."""
     if args.fork_initial_ranks != "auto":
         return bool(args.fork_initial_ranks == "always")
     return _world_size(args.nproc_per_node) >= (os.cpu_count() or 1)

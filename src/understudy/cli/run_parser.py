@@ -1,6 +1,6 @@
 """Declares the flags of `understudy run`: torchrun's, with torchrun's meanings, and our own.
 
-Written by hand, because the command line must not import the engine; a test compares it with torchrun's own parser.
+Written by hand, because the command line must not import torch; a test compares it with torchrun's own parser.
 The help texts are the only description of a flag: `docs/tools/reference.py` makes the reference page of them. The help
 of one of torchrun's flags begins with `differs:`, `no effect:` or `refused:` unless it does what it does there. What
 becomes of the flags is in `run_flags`.

@@ -27,7 +27,7 @@ from understudy.wire.messages import FromAgent
 
 
 class Coordinator:
-    """Decides for one job. `handle` may be called again by a door that it is using: events are taken one by one."""
+    """Decides for one job. `handle` may be called again by an effect that it is using: events are taken one by one."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Coordinator:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Called again by a door that it is using, it does nothing: the loop below comes to the new event."""
+        """Called again by an effect that it is using, it does nothing: the loop below comes to the new event."""
         if self._busy:
             return
         self._busy = True

@@ -1,7 +1,8 @@
-"""The coordinator's doors to many hosts: one line per agent, orders go out, events come in.
+"""The coordinator's connections to many hosts: one per agent, orders go out, events come in.
 
 Knows which hosts are connected and where each member lives. Does not know the transport (`service` has that) and
-decides nothing. A line that does not take its messages is closed: its agent connects again and is told what it needs.
+decides nothing. A connection that does not take its messages is closed: its agent connects again and is told what it
+needs.
 """
 
 import asyncio

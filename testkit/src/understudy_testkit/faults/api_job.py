@@ -112,7 +112,7 @@ class ApiJob:
 
     folder: Path
     loop: asyncio.AbstractEventLoop
-    door: WrittenDown
+    interface: WrittenDown
     api: Api
     server: ApiServer
     leader: Leader
@@ -139,7 +139,7 @@ class ApiJob:
 
     def is_well(self) -> bool:
         """Trains with all its ranks, and has a spare that is warm."""
-        machine = self.door.machine()
+        machine = self.interface.machine()
         if machine is None or machine.stage is not Stage.TRAINING or machine.migration.state.reasons:
             return False
         return len(machine.roster.holders) == RANKS and bool(machine.roster.parked)
@@ -148,7 +148,7 @@ class ApiJob:
         deadline = time.monotonic() + seconds
         while not self.look(self.is_well):
             if time.monotonic() > deadline:
-                machine = self.look(self.door.machine)
+                machine = self.look(self.interface.machine)
                 why = "no coordinator leads" if machine is None else f"{machine.stage} {machine.stopped}"
                 raise NotProven(f"the job is not well after {seconds:g} s: {why}")
             time.sleep(0.02)
@@ -158,7 +158,7 @@ class ApiJob:
 
         async def open_() -> ApiServer:
             settings = Settings(tokens=tokens(), rules=RULES, on_fault=self.faults.append)
-            server = ApiServer(make_api(self.door, self.audit, settings).app, self.said.append)
+            server = ApiServer(make_api(self.interface, self.audit, settings).app, self.said.append)
             await server.open("127.0.0.1:0", certificates)
             return server
 
@@ -192,13 +192,13 @@ async def _start(folder: Path, loop: asyncio.AbstractEventLoop, limits: Limits) 
     )
     await leader.begin()
     service.leader, service.leads = leader, "leader"
-    door = WrittenDown(service, event_stream=event_stream)
+    interface = WrittenDown(service, event_stream=event_stream)
     faults: list[Exception] = []
     said: list[str] = []
     files = BackgroundFiles(said.append)
     audit = Audit(RecordLog.open(files, folder / "ledger", AUDIT))
     settings = Settings(tokens=tokens(), rules=RULES, limits=limits, on_fault=faults.append)
-    api = make_api(door, audit, settings)
+    api = make_api(interface, audit, settings)
     server = ApiServer(api.app, said.append)
     await server.open("127.0.0.1:0", None)
     meeting = Meeting(address=f"127.0.0.1:{port}", token=token, world=RANKS)
@@ -206,11 +206,11 @@ async def _start(folder: Path, loop: asyncio.AbstractEventLoop, limits: Limits) 
     hosts.append(SteppingHost("s0", 0, SPARES, meeting, {}))
     for host in hosts:
         host.client.start()
-    return ApiJob(folder, loop, door, api, server, leader, hosts, faults, audit, files, said=said)
+    return ApiJob(folder, loop, interface, api, server, leader, hosts, faults, audit, files, said=said)
 
 
 async def _stop(job: ApiJob) -> None:
-    job.door.event_stream.close()
+    job.interface.event_stream.close()
     for server in (job.server, *job.opened):
         await server.close()
     for host in job.hosts:

@@ -1,7 +1,7 @@
 """Days in the life of a job that is scraped, and the alerts that each must bring: no more and no less.
 
 Knows: what happens on each day and which alerts follow from it, by docs/runbook.md. Does not know: how a job is made;
-light ones (`light_job`) and ones with real workers (`loopback_job`) have the same doors.
+light ones (`light_job`) and ones with real workers (`loopback_job`) have the same interfaces.
 """
 
 import contextlib
