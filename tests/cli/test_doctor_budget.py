@@ -9,13 +9,13 @@ from tests.ledger.made_up import all_places, committed, swap_decisions, write_ru
 
 from understudy.cli.examination.budget import Measured, judge
 from understudy.cli.examination.finding import Finding
-from understudy.cli.examination.history import History, gaps_of, history_of
+from understudy.cli.examination.history import RunHistory, gaps_of, history_of
 from understudy.cli.main import main
 from understudy.ledger.reading import read_run
 from understudy.ledger.records import RecoveryRecord, TransferRecord
 from understudy.protocol.policy import Policy
 
-SEEN = History(
+SEEN = RunHistory(
     typical_step=2.0,
     slow_step=3.0,
     longest_gap=40.0,
@@ -41,7 +41,7 @@ def about(word: str, found: list[Finding]) -> Finding:
     return one
 
 
-def judged(given: Policy, history: History = SEEN, way: Measured | None = None) -> list[Finding]:
+def judged(given: Policy, history: RunHistory = SEEN, way: Measured | None = None) -> list[Finding]:
     return [*judge(given, history, way)]
 
 
@@ -115,7 +115,7 @@ def test_a_spare_on_the_peers_host_is_reckoned_with_its_way() -> None:
 
 
 def test_what_is_not_known_is_said_in_one_line() -> None:
-    found = judged(limits(), History())
+    found = judged(limits(), RunHistory())
     unknown = about("nothing to compare with", found).what
     for flag in ("--step-timeout-min", "--idle-timeout", "--warmup-timeout", "--regroup-timeout", "--host-timeout"):
         assert flag in unknown

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from understudy.cli.examination import budget, clocks, listening, measuring, versions
 from understudy.cli.examination.finding import Finding
-from understudy.cli.examination.history import History, history_of
+from understudy.cli.examination.history import RunHistory, history_of
 from understudy.cli.examination.host import host
 from understudy.cli.token_files import read_job_tokens
 from understudy.errors import LedgerError, SettingsError
@@ -181,7 +181,7 @@ def _limits(args: argparse.Namespace, run: Run | None, way: measuring.Way | None
         forming_limit=args.regroup_timeout,
         host_patience=args.host_timeout,
     )
-    history = History() if run is None else history_of(run)
+    history = RunHistory() if run is None else history_of(run)
     if args.state_gb is not None:
         history = dataclasses.replace(history, state_bytes=int(args.state_gb * 1e9))
     measured = None if way is None else budget.Measured(bandwidth=way.bandwidth, round_trip=way.round_trip)

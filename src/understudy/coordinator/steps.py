@@ -13,7 +13,7 @@ from understudy.protocol.roster import Member, Standing
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportedSteps:
     """`since`: when `smallest` became what it is."""
 
     smallest: int
@@ -32,7 +32,7 @@ class Committed:
 
 class HostSteps:
     def __init__(self, clock: Clock) -> None:
-        self.by_host: dict[HostId, Told] = {}
+        self.by_host: dict[HostId, ReportedSteps] = {}
         self._clock = clock
         self._resumed: tuple[Generation, int] | None = None
 
@@ -40,7 +40,7 @@ class HostSteps:
         before = self.by_host.get(host)
         unchanged = before is not None and before.smallest == smallest
         since = before.since if before is not None and unchanged else self._clock.now()
-        self.by_host[host] = Told(smallest, largest, since)
+        self.by_host[host] = ReportedSteps(smallest, largest, since)
 
     def resumes(self, generation: Generation, step: int) -> None:
         """The world goes on there. A later generation does not take that back, and what hosts told before is true of
@@ -50,7 +50,8 @@ class HostSteps:
         self._resumed = generation, step
         now = self._clock.now()
         self.by_host = {
-            host: told if told.smallest <= step else Told(step, step, now) for host, told in self.by_host.items()
+            host: told if told.smallest <= step else ReportedSteps(step, step, now)
+            for host, told in self.by_host.items()
         }
 
     def of(self, host: HostId) -> int | None:
