@@ -98,7 +98,7 @@ def filled(kind: Any) -> Any:
         return tuple(filled(part) for part in arguments if part is not Ellipsis)
     if origin is not None:
         return origin([filled(arguments[0])])
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         return kind(**{field.name: filled(hints[field.name]) for field in dataclasses.fields(kind)})
     if issubclass(kind, enum.Enum):

@@ -15,6 +15,7 @@ from understudy_testkit.benchmark.scenario import load_scenario
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "compare approaches under the same faults, and write the report"
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
     run = actions.add_parser("run", help="run a scenario; an interrupted one goes on where it stopped")
     run.add_argument("scenario", type=Path, help="a file of benchmarks/scenarios/")
