@@ -226,10 +226,10 @@ class ClusterSimulation(Simulation):
             super().obey((self.machine.round.record() if recorded else command,), heard_of_commit)
 
     def _when_to_die(self, commands: int) -> int | None:
-        due = commands > 1 and self._take_mishap(ClusterFaultKind.COORDINATOR_ACTING)
+        due = commands > 1 and self._take_fault(ClusterFaultKind.COORDINATOR_ACTING)
         return self.chance.randrange(1, commands) if due else None
 
-    def _take_mishap(self, kind: ClusterFaultKind) -> bool:
+    def _take_fault(self, kind: ClusterFaultKind) -> bool:
         for fault in self.cluster_faults:
             if fault.kind is kind and self.now >= fault.at:
                 self.cluster_faults.remove(fault)
@@ -242,7 +242,7 @@ class ClusterSimulation(Simulation):
                 self._check_places([member for _, member in holders])
                 self.leadership.record()
                 self._forsake()
-                if self._take_mishap(ClusterFaultKind.COORDINATOR_AFTER_RECORD):
+                if self._take_fault(ClusterFaultKind.COORDINATOR_AFTER_RECORD):
                     self.leadership.die(ClusterFaultKind.COORDINATOR_AFTER_RECORD)
             case StartMember(member=id_, host=host):
                 self.host_of[id_] = host

@@ -30,11 +30,11 @@ def draw_cluster_scenario(seed: int) -> ClusterScenario:
     few = chance.choice((0, 0, 1, 2))
     script = replace(scenario.script, steps=chance.randint(5, 40))  # long enough for hosts to come back
     scenario = replace(scenario, script=script, policy=policy, faults=scenario.faults[:few])
-    cluster_faults = tuple(_draw_mishap(chance, places) for _ in range(chance.randint(1, 4)))
+    cluster_faults = tuple(_draw_fault(chance, places) for _ in range(chance.randint(1, 4)))
     return ClusterScenario(scenario=scenario, places=tuple(places), cluster_faults=_when_founded(cluster_faults))
 
 
-def _draw_mishap(chance: Random, places: list[HostPlan]) -> ClusterFault:
+def _draw_fault(chance: Random, places: list[HostPlan]) -> ClusterFault:
     return ClusterFault(
         kind=chance.choice(tuple(ClusterFaultKind)),
         at=chance.uniform(0.0, 9.0),
