@@ -62,7 +62,7 @@ def presentable(text: str, folder: str) -> str:
 
 
 def _run(folder: str, name: str, *, kill: bool) -> Iterator[str]:
-    flags = f"--nproc-per-node {_RANKS} --spares 1 --digest-every 1 --run-dir {name}"
+    flags = f"--nproc-per-node {_RANKS} --spares 1 --ledger-digest-every 1 --run-dir {name}"
     command = f"understudy run {flags} examples/01_ddp.py --steps {_STEPS}"
     yield f"$ {command}"
     with subprocess.Popen(

@@ -20,8 +20,8 @@ import msgspec
 import understudy
 from understudy.api.app import Settings, make_api
 from understudy.api.audit import Audit
-from understudy.api.feed import Feed
-from understudy.api.job import JobDoor
+from understudy.api.event_stream import EventStream
+from understudy.api.job import JobInterface
 from understudy.api.metric_names import METRICS, NAMESPACE
 from understudy.api.naming import LABEL
 from understudy.cli.main import build_parser
@@ -91,7 +91,7 @@ def _subcommands(parser: argparse.ArgumentParser) -> Any:
 
 def _of_parser(parser: argparse.ArgumentParser) -> Iterator[str]:
     nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    shown = [action for action in parser._actions if action not in nested and "--help" not in action.option_strings]
+    shown = [action for action in parser._actions if action not in nested and is_documented(action)]
     untitled: list[argparse.Action] = []
     titled = list[tuple["argparse._ArgumentGroup", list[argparse.Action]]]()
     for group in parser._action_groups:
@@ -111,6 +111,11 @@ def _of_parser(parser: argparse.ArgumentParser) -> Iterator[str]:
         for inner in action.choices.values():
             yield f"### `{inner.prog}`\n"
             yield from _of_parser(inner)
+
+
+def is_documented(action: argparse.Action) -> bool:
+    """Not `--help`, and not the former name of a flag."""
+    return "--help" not in action.option_strings and action.help != argparse.SUPPRESS
 
 
 def _table(actions: list[argparse.Action]) -> Iterator[str]:
@@ -228,7 +233,7 @@ def _toml(value: Any) -> str:
 def _http_api() -> Iterator[str]:
     described = _openapi()
     yield "# HTTP API\n"
-    yield "What may be asked, by whom, and what it leads to is in [HTTP API, webhooks, metrics](../api.md)."
+    yield "Permissions, and what a request leads to, are in [HTTP API, webhooks, metrics](../api.md)."
     yield "A running job publishes this description as `/v1/openapi.json`.\n"
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
@@ -244,8 +249,8 @@ def _http_api() -> Iterator[str]:
 
 def _openapi() -> dict[str, Any]:
     """Of an API without a job: its description does not depend on one."""
-    door = cast(JobDoor, SimpleNamespace(name="job", feed=Feed(), inventories=dict))
-    described: dict[str, Any] = make_api(door, cast(Audit, None), Settings()).described.openapi()
+    interface = cast(JobInterface, SimpleNamespace(name="job", event_stream=EventStream(), inventories=dict))
+    described: dict[str, Any] = make_api(interface, cast(Audit, None), Settings()).described.openapi()
     return described
 
 

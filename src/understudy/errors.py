@@ -51,7 +51,7 @@ class WireError(UnderstudyError):
 
 
 class Deposed(UnderstudyError):
-    """Somebody else leads. Whoever gets this stops deciding at once."""
+    """Another coordinator leads. The one that gets this stops deciding at once."""
 
 
 class TransferError(UnderstudyError):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from understudy.agent.connections import Connections
+from understudy.agent.connections import WorkerConnections
 from understudy.foundation.ids import MemberId
 from understudy.wire import framing
 from understudy.wire import messages as msg
@@ -18,14 +18,14 @@ from understudy.wire import messages as msg
 ALICE = MemberId("m-0")
 
 
-class Desk:
+class Harness:
     """Connections with everything that they delivered."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path / "s")
         self.heard: list[tuple[MemberId, msg.FromWorker]] = []
         self.gone: list[MemberId] = []
-        self.connections = Connections(
+        self.connections = WorkerConnections(
             self.path, deliver=lambda member, message: self.heard.append((member, message)), gone=self.gone.append
         )
         self.token = self.connections.expect(ALICE)
@@ -51,48 +51,48 @@ async def until(true: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
-def play(path: Path, scene: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
+def play(path: Path, scene: Callable[[Harness], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
-        desk = Desk(path)
+        harness = Harness(path)
         try:
-            await scene(desk)
+            await scene(harness)
         finally:
-            desk.connections.close()
+            harness.connections.close()
 
     asyncio.run(run())
 
 
 def test_a_member_says_hello_and_both_sides_speak(tmp_path: Path) -> None:
-    async def scene(desk: Desk) -> None:
+    async def scene(harness: Harness) -> None:
         parked = framing.frame(msg.encode(msg.Parked()))
-        async with desk.connected(desk.hello(), parked[:3]) as (reader, writer):
+        async with harness.connected(harness.hello(), parked[:3]) as (reader, writer):
             writer.write(parked[3:])
-            await until(lambda: len(desk.heard) == 2)
-            assert [type(message) for _, message in desk.heard] == [msg.Hello, msg.Parked]
-            assert desk.connections.send(ALICE, msg.Release(generation=4))
+            await until(lambda: len(harness.heard) == 2)
+            assert [type(message) for _, message in harness.heard] == [msg.Hello, msg.Parked]
+            assert harness.connections.send(ALICE, msg.Release(generation=4))
             data = await reader.readexactly(framing.length_of(await reader.readexactly(framing.HEADER_BYTES)))
             assert msg.decode_from_agent(data) == msg.Release(generation=4)
-        await until(lambda: desk.gone == [ALICE])
-        assert not desk.connections.send(ALICE, msg.Release(generation=5))
+        await until(lambda: harness.gone == [ALICE])
+        assert not harness.connections.send(ALICE, msg.Release(generation=5))
 
     play(tmp_path, scene)
 
 
 @pytest.mark.parametrize("changes", [{"token": "0" * 32}, {"token": "ä"}, {"member": "m-9"}])
 def test_a_wrong_token_or_an_unknown_member_is_refused(tmp_path: Path, changes: dict[str, str]) -> None:
-    async def scene(desk: Desk) -> None:
-        async with desk.connected(desk.hello(**changes)) as (reader, _):
+    async def scene(harness: Harness) -> None:
+        async with harness.connected(harness.hello(**changes)) as (reader, _):
             assert await reader.read() == b"", "the connection is closed"
-        assert desk.heard == [] and desk.connections.refused == 1
+        assert harness.heard == [] and harness.connections.refused == 1
 
     play(tmp_path, scene)
 
 
 def test_who_does_not_begin_with_hello_is_refused(tmp_path: Path) -> None:
-    async def scene(desk: Desk) -> None:
-        async with desk.connected(framing.frame(msg.encode(msg.Parked()))) as (reader, _):
+    async def scene(harness: Harness) -> None:
+        async with harness.connected(framing.frame(msg.encode(msg.Parked()))) as (reader, _):
             assert await reader.read() == b""
-        assert desk.heard == [] and desk.connections.refused == 1
+        assert harness.heard == [] and harness.connections.refused == 1
 
     play(tmp_path, scene)
 
@@ -109,81 +109,81 @@ GARBAGE = {
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE.keys())
 def test_garbage_closes_the_connection_and_nothing_else(tmp_path: Path, garbage: bytes) -> None:
-    async def scene(desk: Desk) -> None:
-        async with desk.connected(desk.hello()), desk.connected(garbage) as (reader, _):
+    async def scene(harness: Harness) -> None:
+        async with harness.connected(harness.hello()), harness.connected(garbage) as (reader, _):
             assert await reader.read() == b""
-            assert desk.connections.malformed == 1
-            await until(lambda: desk.heard)
-            assert desk.gone == [], "the other connection lives on"
+            assert harness.connections.malformed == 1
+            await until(lambda: harness.heard)
+            assert harness.gone == [], "the other connection lives on"
 
     play(tmp_path, scene)
 
 
 def test_a_second_hello_is_malformed(tmp_path: Path) -> None:
-    async def scene(desk: Desk) -> None:
-        async with desk.connected(desk.hello(), desk.hello()) as (reader, _):
+    async def scene(harness: Harness) -> None:
+        async with harness.connected(harness.hello(), harness.hello()) as (reader, _):
             assert await reader.read() == b""
-        assert desk.connections.malformed == 1
+        assert harness.connections.malformed == 1
 
     play(tmp_path, scene)
 
 
 def test_a_member_that_connects_again_replaces_its_old_connection(tmp_path: Path) -> None:
-    async def scene(desk: Desk) -> None:
-        async with desk.connected(desk.hello()) as (old, _):
-            await until(lambda: len(desk.heard) == 1)
-            async with desk.connected(desk.hello()) as (new, _):
+    async def scene(harness: Harness) -> None:
+        async with harness.connected(harness.hello()) as (old, _):
+            await until(lambda: len(harness.heard) == 1)
+            async with harness.connected(harness.hello()) as (new, _):
                 assert await old.read() == b""
-                assert desk.gone == []
-                desk.connections.send(ALICE, msg.Release(generation=1))
+                assert harness.gone == []
+                harness.connections.send(ALICE, msg.Release(generation=1))
                 assert await new.readexactly(framing.HEADER_BYTES)
 
     play(tmp_path, scene)
 
 
 def test_nobody_speaks_for_a_process_that_has_ended(tmp_path: Path) -> None:
-    async def scene(desk: Desk) -> None:
-        desk.connections.forget(ALICE)
-        async with desk.connected(desk.hello()) as (reader, _):
+    async def scene(harness: Harness) -> None:
+        harness.connections.forget(ALICE)
+        async with harness.connected(harness.hello()) as (reader, _):
             assert await reader.read() == b""
-        assert desk.connections.refused == 1
+        assert harness.connections.refused == 1
 
     play(tmp_path, scene)
 
 
 def test_last_words_are_delivered_before_the_news_of_the_end(tmp_path: Path) -> None:
-    async def scene(desk: Desk) -> None:
+    async def scene(harness: Harness) -> None:
         line = socket.socket(socket.AF_UNIX)
-        line.connect(desk.path)
-        line.sendall(desk.hello())
-        await until(lambda: desk.heard)
+        line.connect(harness.path)
+        line.sendall(harness.hello())
+        await until(lambda: harness.heard)
         line.sendall(framing.frame(msg.encode(msg.Note(text="last words"))))
         line.close()
-        desk.connections.drain(ALICE)  # without giving the loop a turn
-        assert desk.heard[-1] == (ALICE, msg.Note(text="last words"))
+        harness.connections.drain(ALICE)  # without giving the loop a turn
+        assert harness.heard[-1] == (ALICE, msg.Note(text="last words"))
 
     play(tmp_path, scene)
 
 
 def test_even_who_has_not_been_let_in_yet_has_last_words(tmp_path: Path) -> None:
-    async def scene(desk: Desk) -> None:
+    async def scene(harness: Harness) -> None:
         line = socket.socket(socket.AF_UNIX)
-        line.connect(desk.path)
-        line.sendall(desk.hello() + framing.frame(msg.encode(msg.Note(text="last words"))))
+        line.connect(harness.path)
+        line.sendall(harness.hello() + framing.frame(msg.encode(msg.Note(text="last words"))))
         line.close()
-        desk.connections.drain(ALICE)
-        assert desk.heard[-1] == (ALICE, msg.Note(text="last words"))
+        harness.connections.drain(ALICE)
+        assert harness.heard[-1] == (ALICE, msg.Note(text="last words"))
 
     play(tmp_path, scene)
 
 
 def test_a_member_that_does_not_read_blocks_nobody_and_is_cut_off(tmp_path: Path) -> None:
-    async def scene(desk: Desk) -> None:
-        async with desk.connected(desk.hello()):
-            await until(lambda: desk.heard)
+    async def scene(harness: Harness) -> None:
+        async with harness.connected(harness.hello()):
+            await until(lambda: harness.heard)
             big = msg.Abandon(generation=1, reason="x" * 1_000_000)
             for _ in range(12):
-                desk.connections.send(ALICE, big)
-            assert desk.gone == [ALICE]
+                harness.connections.send(ALICE, big)
+            assert harness.gone == [ALICE]
 
     play(tmp_path, scene)

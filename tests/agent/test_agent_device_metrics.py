@@ -30,7 +30,7 @@ def test_fetching_losing_and_finding_it_again() -> None:
 
 
 def test_a_silent_exporter_costs_a_moment_of_a_thread_and_nothing_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_metrics, "_TIME_LIMIT", 0.2)
+    monkeypatch.setattr(device_metrics, "_TIMEOUT", 0.2)
     said: list[str] = []
 
     async def scene(url: str) -> float:

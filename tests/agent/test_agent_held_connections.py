@@ -17,7 +17,7 @@ import pytest
 from understudy.agent import held_connections
 from understudy.agent.held_connections import HeldConnections
 from understudy.foundation.ids import MemberId
-from understudy.wire import handover
+from understudy.wire import fd_passing
 
 ANNA, BEN = MemberId("m-anna"), MemberId("m-ben")
 PATIENCE = 30.0
@@ -57,8 +57,8 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def hand_over(path: str, member: MemberId, generation: int, *ends: socket.socket, token: str = "right") -> None:
-    told = handover.Handover(member=member, token=token, generation=generation)
-    assert handover.send(path, told, [end.fileno() for end in ends])
+    told = fd_passing.PassedConnections(member=member, token=token, generation=generation)
+    assert fd_passing.send(path, told, [end.fileno() for end in ends])
 
 
 def is_open(end: socket.socket) -> bool:
@@ -72,9 +72,10 @@ def is_open(end: socket.socket) -> bool:
 
 CHILD = """
 import socket, sys
-from understudy.wire import handover
+from understudy.wire import fd_passing
 connection = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
-handover.send(sys.argv[1], handover.Handover(member="m-anna", token="right", generation=1), [connection.fileno()])
+passed = fd_passing.PassedConnections(member="m-anna", token="right", generation=1)
+fd_passing.send(sys.argv[1], passed, [connection.fileno()])
 print("handed over", flush=True)
 sys.stdin.read()
 """
@@ -177,7 +178,7 @@ async def test_strangers_and_nonsense_are_refused_and_counted(tmp_path: Path) ->
         mine, peer = tcp_pair()
         hand_over(path, ANNA, 1, mine, token="wrong")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
-            line.connect(handover.address(path))
+            line.connect(fd_passing.address(path))
             socket.send_fds(line, [b"nonsense"], [mine.fileno()])
         await until(lambda: held.refused == 2)
         assert len(held) == 0

@@ -1,4 +1,4 @@
-"""The supervisor with a decider that a test plays."""
+"""The supervisor with a controller that a test plays."""
 
 import asyncio
 import os
@@ -32,10 +32,10 @@ MEMBER = MemberId("m-0")
 IDLE = (sys.executable, "-S", "-E", "-c", "import sys; sys.stdin.read()")
 
 
-class Decider:
+class Controller:
     """Starts one member and does with events what the test says."""
 
-    def __init__(self, on_event: Callable[["Decider", Event], None]) -> None:
+    def __init__(self, on_event: Callable[["Controller", Event], None]) -> None:
         self.supervisor: Supervisor | None = None
         self.events: list[Event] = []
         self.advances: list[tuple[int, int]] = []
@@ -64,7 +64,7 @@ class Decider:
         self.advances.append((smallest, largest))
 
 
-def run(tmp_path: Path, decider: Decider, *command: str) -> StopJob:
+def run(tmp_path: Path, controller: Controller, *command: str) -> StopJob:
     async def scene() -> StopJob:
         plan = LaunchPlan(
             command=command,
@@ -74,7 +74,7 @@ def run(tmp_path: Path, decider: Decider, *command: str) -> StopJob:
             logs=LogPlan(folder=tmp_path),
             store_command=IDLE,
         )
-        decider.supervisor = Supervisor(
+        controller.supervisor = Supervisor(
             plan,
             clock=SystemClock(),
             policy=Policy(world_size=1),
@@ -82,21 +82,21 @@ def run(tmp_path: Path, decider: Decider, *command: str) -> StopJob:
             say=lambda _text: None,
             files=BackgroundFiles(print),
         )
-        return await decider.supervisor.run(decider)
+        return await controller.supervisor.run(controller)
 
     return asyncio.run(scene())
 
 
-def _stop(decider: Decider, event: Event) -> None:
-    assert decider.supervisor is not None
-    decider.supervisor.stop(StopJob(outcome=Outcome.FAILED, reason=str(event), exit_code=1))
+def _stop(controller: Controller, event: Event) -> None:
+    assert controller.supervisor is not None
+    controller.supervisor.stop(StopJob(outcome=Outcome.FAILED, reason=str(event), exit_code=1))
 
 
 @pytest.mark.processes
 def test_a_program_that_cannot_be_started_is_a_loss_and_no_crash(tmp_path: Path) -> None:
-    decider = Decider(_stop)
-    run(tmp_path, decider, "/nowhere/at/all")
-    (lost,) = decider.events
+    controller = Controller(_stop)
+    run(tmp_path, controller, "/nowhere/at/all")
+    (lost,) = controller.events
     assert isinstance(lost, MemberLost) and "could not be started" in lost.cause.detail
 
 
@@ -106,9 +106,9 @@ def test_a_member_without_shared_memory_is_a_loss_and_no_crash(tmp_path: Path, m
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(supervisor, "ProgressReader", full)
-    decider = Decider(_stop)
-    run(tmp_path, decider, "/bin/true")
-    (lost,) = decider.events
+    controller = Controller(_stop)
+    run(tmp_path, controller, "/bin/true")
+    (lost,) = controller.events
     assert isinstance(lost, MemberLost) and "No space left on device" in lost.cause.detail
 
 
@@ -116,17 +116,17 @@ def test_a_member_without_shared_memory_is_a_loss_and_no_crash(tmp_path: Path, m
 def test_a_bug_in_the_decider_leaves_no_process_behind(tmp_path: Path) -> None:
     seen: list[int] = []
 
-    def fail(decider: Decider, _event: Event) -> None:
-        assert decider.supervisor is not None
+    def fail(controller: Controller, _event: Event) -> None:
+        assert controller.supervisor is not None
         if not seen:
-            decider.supervisor.start_member(MemberId("m-1"), None, THIS_HOST)
-            process = decider.supervisor.workers[MemberId("m-1")].process
+            controller.supervisor.start_member(MemberId("m-1"), None, THIS_HOST)
+            process = controller.supervisor.workers[MemberId("m-1")].process
             assert process is not None and process.pid is not None
             seen.append(process.pid)
             raise RuntimeError("a bug")
 
     with pytest.raises(RuntimeError, match="a bug"):
-        run(tmp_path, Decider(fail), "/bin/sh", "-c", '[ -z "$RANK" ] && sleep 60; exit 3')
+        run(tmp_path, Controller(fail), "/bin/sh", "-c", '[ -z "$RANK" ] && sleep 60; exit 3')
     assert len(seen) == 1 and not alive(seen[0])
 
 

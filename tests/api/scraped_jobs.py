@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.api.recorded_series import INTERVAL, Recording
-from tests.coordinator.leading_play import Cluster, Host
+from tests.coordinator.leader_play import Cluster, Host
 from tests.coordinator.lines import TOKEN
 
-from understudy.api.feed import Feed
+from understudy.api.event_stream import EventStream
 from understudy.api.job import ManyHosts
 from understudy.api.metrics import Metrics
-from understudy.coordinator.keeping import MemoryKeeper
-from understudy.coordinator.leading import Leader
+from understudy.coordinator.leader import Leader
 from understudy.coordinator.service import Service
+from understudy.coordinator.state_store import MemoryStateStore
 from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
 from understudy.protocol.positions import Position
 from understudy.protocol.stages import Stage
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 
 _STEPS = 60  # in an interval
 
@@ -39,9 +39,9 @@ class Seat:
 
     def __init__(self, job: "ScrapedJob") -> None:
         self.service = Service(job.name, TOKEN)
-        self.feed = Feed()
-        door = ManyHosts(self.service, clock=job.clock, feed=self.feed)
-        self.metrics = Metrics(door, job.clock, job.certificates)  # type: ignore[arg-type]  # no others need be made
+        self.event_stream = EventStream()
+        interface = ManyHosts(self.service, clock=job.clock, event_stream=self.event_stream)
+        self.metrics = Metrics(interface, job.clock, job.certificates)  # type: ignore[arg-type]  # no others need be made
         self.answers = True
 
 
@@ -87,8 +87,10 @@ class ScrapedJob(Cluster):
         assert self.stage is Stage.TRAINING
 
     async def lead_from(self, seat: Seat) -> Leader:
-        term = await self.keeper.lead("boss:1")
-        self.leader = Leader(term, keeper=self.keeper, clock=self.clock, journals=(self.journal, seat.feed))
+        term = await self.state_store.lead("boss:1")
+        self.leader = Leader(
+            term, state_store=self.state_store, clock=self.clock, journals=(self.journal, seat.event_stream)
+        )
         self.leader._set_timer = lambda *_: None  # type: ignore[method-assign]
         await self.leader.begin()
         seat.service.leader = self.leader
@@ -96,10 +98,10 @@ class ScrapedJob(Cluster):
 
     async def take_over(self) -> None:
         """The first coordinator is gone, and the second one goes on with what was kept."""
-        assert isinstance(self.keeper, MemoryKeeper)
-        shelf = self.keeper._shelf
-        self.keeper.depose()
-        self.keeper, self.first.service.leader = MemoryKeeper(shelf), None
+        assert isinstance(self.state_store, MemoryStateStore)
+        shared = self.state_store._shared
+        self.state_store.depose()
+        self.state_store, self.first.service.leader = MemoryStateStore(shared), None
         await self.lead_from(self.second)
         await self.attend()
 

@@ -14,7 +14,7 @@ from tests.ledger.made_up import WrittenAtOnce
 
 from understudy.api.app import Api, Settings, make_api
 from understudy.api.audit import Audit
-from understudy.api.feed import Feed
+from understudy.api.event_stream import EventStream
 from understudy.api.job import OneHost
 from understudy.api.limits import Limits
 from understudy.api.rules import Rules
@@ -56,19 +56,19 @@ class Stage(Play):
         self, folder: Path, *, rules: Rules | None = None, limits: Limits | None = None, open_: bool = False
     ) -> None:
         super().__init__()
-        self.feed = Feed()
+        self.event_stream = EventStream()
         self.machine = AskableMachine(Policy(world_size=2, spares=1))
         self.coordinator = Coordinator(
-            self.machine, port=self.port, clock=self.clock, journals=(self.journal, self.feed)
+            self.machine, effects=self.effects, clock=self.clock, journals=(self.journal, self.event_stream)
         )
         self.coordinator.advanced(6, 7)
         self.folder, self.faults = folder, list[Exception]()
         self.steps = {MemberId("m-0"): 7, MemberId("m-1"): 6}
-        self.door = OneHost(
+        self.interface = OneHost(
             "job",
             self.coordinator,
             clock=self.clock,
-            feed=self.feed,
+            event_stream=self.event_stream,
             tell=self.coordinator.handle,
             steps=lambda: self.steps,
         )
@@ -80,7 +80,7 @@ class Stage(Play):
             wall=lambda: NOON + self.clock.now(),
             on_fault=self.faults.append,
         )
-        self.api: Api = make_api(self.door, Audit(RecordLog(WrittenAtOnce(folder / "audit.jsonl"))), settings)
+        self.api: Api = make_api(self.interface, Audit(RecordLog(WrittenAtOnce(folder / "audit.jsonl"))), settings)
 
     def audit(self) -> list[dict[str, Any]]:
         file = self.folder / "audit.jsonl"

@@ -255,7 +255,7 @@ def test_recoveries_that_are_many_and_slow(tmp_path: Path) -> None:
     async def story(scene: Scene) -> None:
         await scene.minutes(10)
         for generation in range(2, 10):
-            job.first.feed.append(recovery(generation, 50.0))
+            job.first.event_stream.append(recovery(generation, 50.0))
             await scene.minutes(3)
         scene.expect(("UnderstudyRecoversOften", "one"), ("UnderstudySlowRecovery", "one"))
         await scene.minutes(90)

@@ -11,7 +11,7 @@ from tests.ledger.made_up import WrittenAtOnce
 
 from understudy.api.app import Settings, make_api
 from understudy.api.audit import Audit
-from understudy.api.feed import Feed
+from understudy.api.event_stream import EventStream
 from understudy.api.job import ManyHosts
 from understudy.coordinator.status import status
 from understudy.foundation.clock import SystemClock
@@ -21,10 +21,10 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def client_of(place: Place, folder: Path) -> Client:
-    door = ManyHosts(place.service, clock=SystemClock(), feed=Feed())
+    interface = ManyHosts(place.service, clock=SystemClock(), event_stream=EventStream())
     pages = {"/status": lambda refused: status(place.service, refused)}
     audit = Audit(RecordLog(WrittenAtOnce(folder / "audit.jsonl")))
-    api = make_api(door, audit, Settings(tokens=tokens(), pages=pages))
+    api = make_api(interface, audit, Settings(tokens=tokens(), pages=pages))
     return Client(httpx.AsyncClient(transport=httpx.ASGITransport(app=api.app), base_url="http://job"), READER)
 
 
@@ -71,7 +71,7 @@ def test_one_that_leads(tmp_path: Path) -> None:
                 refused = await client.post("/v1/actions/drain", {"host": "a", "reason": "x"}, ACTOR)
                 assert refused.status_code == 409 and "first step" in refused.json()["reason"]
                 assert "understudy status" in refused.json()["advice"]
-                place.keeper.depose()
+                place.state_store.depose()
                 assert (await client.get("/health")).json()["leading"] is False
                 assert (await client.get("/v1/members")).status_code == 503
 

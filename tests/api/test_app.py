@@ -73,14 +73,14 @@ def test_events_as_a_stream(tmp_path: Path) -> None:
         reading = asyncio.create_task(client.get("/v1/events/stream?after=0"))
         await asyncio.sleep(0)
         recover(stage)
-        stage.feed.close()
+        stage.event_stream.close()
         answer = await reading
         assert answer.headers["content-type"].startswith("text/event-stream")
         kinds = [line.split(": ")[1] for line in answer.text.splitlines() if line.startswith("event: ")]
-        assert kinds[-1] == "recovery" and len(kinds) == stage.feed.newest
+        assert kinds[-1] == "recovery" and len(kinds) == stage.event_stream.newest
         again = await client.http.get(
             "/v1/events/stream",
-            headers={"Authorization": f"Bearer {READER}", "Last-Event-ID": str(stage.feed.newest - 1)},
+            headers={"Authorization": f"Bearer {READER}", "Last-Event-ID": str(stage.event_stream.newest - 1)},
         )
         assert again.text.count("event: ") == 1
 

@@ -10,7 +10,7 @@ from tests.ledger.made_up import WrittenAtOnce
 
 from understudy.api import last_scrape
 from understudy.api.last_scrape import Scrapes
-from understudy.api.opening import ApiRequest, serving
+from understudy.api.setup import ApiRequest, serving
 from understudy.foundation.clock import SetClock, SystemClock
 from understudy.ledger.writing import RecordLog
 
@@ -25,20 +25,20 @@ def scraped(*times: float, finished: bool = False) -> tuple[SetClock, Scrapes]:
 
 
 def test_nobody_waits_for_a_scrape_that_is_not_to_be_expected() -> None:
-    assert scraped()[1].patience() == 0.0
-    assert scraped(5.0)[1].patience() == 0.0  # somebody looked once
+    assert scraped()[1].seconds_to_wait() == 0.0
+    assert scraped(5.0)[1].seconds_to_wait() == 0.0  # somebody looked once
     clock, scrapes = scraped(5.0, 10.0)
     clock.advance_to(60.0)
-    assert scrapes.patience() == 0.0  # the monitor is gone
-    assert scraped(5.0, 10.0, finished=True)[1].patience() == 0.0  # it knows already
+    assert scrapes.seconds_to_wait() == 0.0  # the monitor is gone
+    assert scraped(5.0, 10.0, finished=True)[1].seconds_to_wait() == 0.0  # it knows already
 
 
 def test_as_long_as_the_next_one_may_take_and_no_longer() -> None:
     clock, scrapes = scraped(5.0, 10.0)
-    assert scrapes.patience() == 7.5
+    assert scrapes.seconds_to_wait() == 7.5
     clock.advance_to(13.0)
-    assert scrapes.patience() == 4.5
-    assert scraped(0.0, 3600.0)[1].patience() == last_scrape._LONGEST
+    assert scrapes.seconds_to_wait() == 4.5
+    assert scraped(0.0, 3600.0)[1].seconds_to_wait() == last_scrape._LONGEST
 
 
 def test_it_ends_with_the_next_scrape_or_when_the_operator_has_had_enough() -> None:
@@ -80,7 +80,7 @@ def test_a_real_server_answers_until_the_end_was_scraped(tmp_path: Path) -> None
     async def story() -> None:
         stage.begin()
         async with asyncio.timeout(30.0):
-            async with serving(request, stage.door, tmp_path, said.append, log) as server:
+            async with serving(request, stage.interface, tmp_path, said.append, log) as server:
                 scraping = asyncio.create_task(scrape(server.url, 2.0))
                 while len(shown) < 2:
                     await asyncio.sleep(0.01)

@@ -31,9 +31,9 @@ def test_a_rank_is_moved_and_one_is_replaced_from_outside(tmp_path: Path) -> Non
     tokens.write_text(f'[[token]]\nname = "test"\nroles = ["act"]\ntoken = "{TOKEN}"\n')
     tokens.chmod(0o600)
     command = [
-        *(sys.executable, "-m", "understudy", "run", "--plain", "--nproc-per-node", "2", "--spares", "1"),
+        *(sys.executable, "-m", "understudy", "run", "--no-progress", "--nproc-per-node", "2", "--spares", "1"),
         *("--run-dir", str(run), "--http", "127.0.0.1:0", "--http-tokens", str(tokens), "--health", "127.0.0.1:0"),
-        *("-m", "understudy_testkit.faults.trainee", "--mode", "ddp", "--steps", "100000"),
+        *("-m", "understudy_testkit.faults.train_script", "--mode", "ddp", "--steps", "100000"),
     ]
     with open(tmp_path / "out", "wb") as out:
         job = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, "OMP_NUM_THREADS": "1"})

@@ -15,11 +15,11 @@ from tests.ledger.made_up import WrittenAtOnce
 
 from understudy.api import server as server_module
 from understudy.api.address import ADDRESS_FILE
-from understudy.api.job import JobDoor
+from understudy.api.job import JobInterface
 from understudy.api.metrics import Metrics
-from understudy.api.opening import ApiRequest, serving
 from understudy.api.rules import Rules
 from understudy.api.server import ApiServer
+from understudy.api.setup import ApiRequest, serving
 from understudy.errors import SettingsError
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import HostId
@@ -96,7 +96,7 @@ def test_nonsense_on_the_wire(tmp_path: Path) -> None:
 
 
 def test_who_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_REQUEST_LIMIT", 0.1)
+    monkeypatch.setattr(server_module, "_REQUEST_TIMEOUT", 0.1)
     monkeypatch.setattr(server_module, "_CONNECTIONS", ConnectionLimits(handshake=0.1))
 
     async def story(server: ApiServer, stage: Stage) -> None:
@@ -113,7 +113,7 @@ def test_a_stream_ends_with_the_server(tmp_path: Path) -> None:
         reading = asyncio.create_task(ask(server.port, request))
         await asyncio.sleep(0.1)
         stage.lose("m-1", 10.0)
-        stage.feed.close()
+        stage.event_stream.close()
         answer = await reading
         assert b"event: decision" in answer and b"signal 9" in answer
 
@@ -168,23 +168,23 @@ def test_it_follows_renewed_certificates(tmp_path: Path) -> None:
 def test_the_end_of_the_certificates_is_exported(tmp_path: Path) -> None:
     make_set(tmp_path / "certs", ["boss"])
     certificates = Certificates.read(tmp_path / "certs" / "boss")
-    metrics = Metrics(Stage(tmp_path).door, SystemClock(), certificates)
+    metrics = Metrics(Stage(tmp_path).interface, SystemClock(), certificates)
     for file, end in certificates.ends().items():
         assert metrics.value("understudy_certificate_expires_seconds", file=file) == end
 
 
 def test_the_end_of_agents_certificates_and_of_those_for_etcd_is_exported(tmp_path: Path) -> None:
     make_set(tmp_path / "certs", ["etcd"])
-    store, door = Certificates.read(tmp_path / "certs" / "etcd", flag="--store-certs"), Stage(tmp_path).door
+    store, interface = Certificates.read(tmp_path / "certs" / "etcd", flag="--store-certs"), Stage(tmp_path).interface
 
     class Many:
         def __getattr__(self, name: str) -> Any:
-            return getattr(door, name)
+            return getattr(interface, name)
 
         def certificate_ends(self) -> dict[HostId, int]:
             return {HostId("a"): 2_000_000_000, HostId("b"): 1_900_000_000}
 
-    metrics = Metrics(cast(JobDoor, Many()), SystemClock(), None, store)
+    metrics = Metrics(cast(JobInterface, Many()), SystemClock(), None, store)
     name = "understudy_certificate_expires_seconds"
     assert metrics.value(name, file="agents/cert.pem") == 1_900_000_000
     assert metrics.value(name, file="store/cert.pem") == store.ends()["cert.pem"]
@@ -244,7 +244,7 @@ def test_its_address_is_found_in_the_run_folder(tmp_path: Path) -> None:
         stage = Stage(tmp_path)
         request = ApiRequest(address="127.0.0.1:0", certificates=None, tokens=None, rules=Rules())
         audit = RecordLog(WrittenAtOnce(tmp_path / "audit.jsonl"))
-        async with serving(request, stage.door, tmp_path, print, audit) as server:
+        async with serving(request, stage.interface, tmp_path, print, audit) as server:
             assert json.loads((tmp_path / ADDRESS_FILE).read_text())["url"] == server.url
             assert (await ask(server.port, b"HEAD /health HTTP/1.0\r\n\r\n")).endswith(b"\r\n\r\n")
         assert not (tmp_path / ADDRESS_FILE).exists()

@@ -11,17 +11,17 @@ import httpx
 import pytest
 from tests.api.stage import MONITOR, NOON, Client, Stage, tokens
 from tests.api.test_alerts import A, B, C, a_job
-from tests.coordinator.leading_play import Cluster
+from tests.coordinator.leader_play import Cluster
 from tests.ledger.made_up import WrittenAtOnce
 
 from understudy.agent import inventory
 from understudy.api.app import Settings, make_api
 from understudy.api.audit import Audit
-from understudy.api.feed import Feed
+from understudy.api.event_stream import EventStream
 from understudy.api.job import ManyHosts
-from understudy.api.opening import ApiRequest
 from understudy.api.registry import HostEntry, HostTarget, Nothing, RankTarget, Registry
 from understudy.api.rules import Rule, RuleAction, Rules
+from understudy.api.setup import ApiRequest
 from understudy.cli import run
 from understudy.coordinator.service import Service
 from understudy.files.background import BackgroundFiles
@@ -172,9 +172,9 @@ def test_what_a_lost_host_told_does_not_count(tmp_path: Path) -> None:
 
 
 def client_of(service: Service, cluster: Cluster, folder: Path) -> Client:
-    door = ManyHosts(service, clock=cluster.clock, feed=Feed())
+    interface = ManyHosts(service, clock=cluster.clock, event_stream=EventStream())
     settings = Settings(tokens=tokens(), rules=RULES, clock=cluster.clock, wall=lambda: NOON + cluster.clock.now())
-    api = make_api(door, Audit(RecordLog(WrittenAtOnce(folder / "audit.jsonl"))), settings)
+    api = make_api(interface, Audit(RecordLog(WrittenAtOnce(folder / "audit.jsonl"))), settings)
     return Client(httpx.AsyncClient(transport=httpx.ASGITransport(app=api.app), base_url="http://job"))
 
 
@@ -198,7 +198,7 @@ def test_on_one_host_the_devices_are_read_when_the_job_starts(tmp_path: Path, mo
 
     async def story() -> None:
         files = BackgroundFiles(print)
-        parts: tuple[Any, ...] = (api, stage.feed, stage.coordinator, supervisor, request, terminal, files)
+        parts: tuple[Any, ...] = (api, stage.event_stream, stage.coordinator, supervisor, request, terminal, files)
         async with run._serving(*parts):
             url = json.loads((tmp_path / "http.json").read_text())["url"]
             reasons = [

@@ -9,8 +9,8 @@ from understudy_testkit.benchmark.evaluation import (
     steps_lost,
     timeline,
 )
+from understudy_testkit.benchmark.injection import FiredFault
 from understudy_testkit.benchmark.scenario import FaultKind, PlannedFault, Work
-from understudy_testkit.benchmark.striking import FiredFault
 
 WORK = Work(ranks=2, steps=4, batch_size=1, samples=8)
 

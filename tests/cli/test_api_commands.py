@@ -77,7 +77,7 @@ def wait_for_another(job: ApiJob, rank: int, former: str) -> None:
 
 def holder(job: ApiJob, rank: int) -> str:
     def look() -> str:
-        machine = job.door.machine()
+        machine = job.interface.machine()
         assert machine is not None
         return next((str(member.id) for member in machine.roster.seated() if member.rank == rank), "nobody")
 
@@ -196,7 +196,7 @@ def test_the_token_is_shown_to_a_coordinators_certificate_only(
     try:
         before = job.api.metrics.refusals.total()
         assert main(["status", "--api", server.url, "--certs", str(tmp_path / "guest")]) == 4
-        assert "whoever answers there is for boss, understudy and has no role" in capsys.readouterr().err
+        assert "the server that answers there is for boss, understudy and has no role" in capsys.readouterr().err
         assert job.api.metrics.refusals.total() == before
     finally:
         job.in_loop(server.close())

@@ -37,18 +37,18 @@ def test_the_example_is_right(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_a_file_sets_and_what_is_not_the_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = "[run]\nspares = 1\nnproc-per-node = 4\nhang-floor = 5\nnode-rank = 1\n"
-    text += "[policy.limits]\nhang-floor = 7\nsuspicion = 60\n"
+    text = "[run]\nspares = 1\nnproc-per-node = 4\nstep-timeout-min = 5\nnode-rank = 1\n"
+    text += "[policy.limits]\nstep-timeout-min = 7\nhost-quarantine = 60\n"
     path = written(tmp_path, "job", text)
     assert main(["config", "check", str(path)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{path}: right, sets 6 keys",
         "  run.spares = 1  (the default)",
         '  run.nproc-per-node = 4  (default "1")',
-        "  run.hang-floor = 5  (default 10.0)",
+        "  run.step-timeout-min = 5  (default 10.0)",
         "  run.node-rank = 1  (default 0)",
-        "  policy.limits.hang-floor = 7  (no effect: run.hang-floor is set)",
-        "  policy.limits.suspicion = 60  (default 600.0)",
+        "  policy.limits.step-timeout-min = 7  (no effect: run.step-timeout-min is set)",
+        "  policy.limits.host-quarantine = 60  (default 600.0)",
         "  note: --node-rank has no effect on one host",
     ]
 
@@ -74,19 +74,19 @@ def test_what_is_wrong_is_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_differences_that_the_coordinator_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = written(tmp_path, "one", f"{HOST}node-rank = 0\nbusy-timeout = 90\ndigest-every = 10\n")
-    other = written(tmp_path, "other", f"{HOST}node-rank = 1\n[policy.ladder.swap]\nbudget = 3")
+    one = written(tmp_path, "one", f"{HOST}node-rank = 0\nbusy-timeout = 90\nledger-digest-every = 10\n")
+    other = written(tmp_path, "other", f"{HOST}node-rank = 1\n[policy.recovery.swap]\nbudget = 3")
     assert main(["config", "check", str(one), str(other)]) == 1
     told = capsys.readouterr().out
     assert told[told.index("these settings differ") :].splitlines() == [
         "these settings differ (2 files compared)",
         "  must be equal, or the coordinator refuses the host:",
         f"    run.busy-timeout: 90.0 in {one}; 60.0 in {other}",
-        f"    policy.ladder.swap.budget: not set in {one}; 3 in {other}",
+        f"    policy.recovery.swap.budget: not set in {one}; 3 in {other}",
         "  may differ:",
         f"    run.node-rank: 0 in {one}; 1 in {other}",
-        "  differ, and nobody compares them: make sure that it is meant:",
-        f"    run.digest-every: 10 in {one}; 0 in {other}",
+        "  differ, and the coordinator does not compare them: make sure that it is meant:",
+        f"    run.ledger-digest-every: 10 in {one}; 0 in {other}",
     ]
 
 
@@ -97,12 +97,17 @@ def test_what_is_a_hosts_own_is_code_0(tmp_path: Path) -> None:
 
 
 def test_the_same_by_another_key_is_no_difference(tmp_path: Path) -> None:
-    assert differing(tmp_path, f"{HOST}hang-floor = 5", f"{HOST}[policy.limits]\nhang-floor = 5") == {}
-    assert differing(tmp_path, f"{HOST}peer-memory = 2", f"{HOST}[policy.ladder.peer-memory]\nevery = 2") == {}
-    assert differing(tmp_path, f"{HOST}no-degrade = true", f"{HOST}[policy.ladder.degrade]\nallowed = false") == {}
-    assert differing(tmp_path, f"{HOST}peer-memory = 2", f"{HOST}[policy.ladder.peer-memory]\nevery = 3") == {
-        "run.peer-memory": Kind.MUST_BE_EQUAL
-    }
+    assert differing(tmp_path, f"{HOST}step-timeout-min = 5", f"{HOST}[policy.limits]\nstep-timeout-min = 5") == {}
+    assert (
+        differing(
+            tmp_path, f"{HOST}peer-snapshot-every = 2", f"{HOST}[policy.recovery.peer-memory]\nsnapshot-every = 2"
+        )
+        == {}
+    )
+    assert differing(tmp_path, f"{HOST}no-degrade = true", f"{HOST}[policy.recovery.degrade]\nallowed = false") == {}
+    assert differing(
+        tmp_path, f"{HOST}peer-snapshot-every = 2", f"{HOST}[policy.recovery.peer-memory]\nsnapshot-every = 3"
+    ) == {"run.peer-snapshot-every": Kind.MUST_BE_EQUAL}
 
 
 def test_a_job_has_one_name(tmp_path: Path) -> None:

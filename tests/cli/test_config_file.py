@@ -57,12 +57,20 @@ _POSITIONAL = ("training_script", "training_script_args")
 
 
 def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:
-    path = written(tmp_path, '[run]\nspares = 3\nrun-dir = "here"\nnproc-per-node = 4\nplain = true\nhang-floor = 5\n')
+    path = written(
+        tmp_path, '[run]\nspares = 3\nrun-dir = "here"\nnproc-per-node = 4\nno-progress = true\nstep-timeout-min = 5\n'
+    )
     args = parsed(path)
-    assert (args.spares, args.run_dir, args.nproc_per_node, args.plain, args.role) == (3, "here", "4", True, "default")
+    assert (args.spares, args.run_dir, args.nproc_per_node, args.no_progress, args.role) == (
+        3,
+        "here",
+        "4",
+        True,
+        "default",
+    )
     args = parsed(path, "--spares", "0", "--nproc-per-node", "1")
     assert (args.spares, args.run_dir, args.nproc_per_node) == (0, "here", "1")
-    assert policy_of(path).stall_floor == 5.0 and policy_of(path, "--hang-floor", "6").stall_floor == 6.0
+    assert policy_of(path).stall_floor == 5.0 and policy_of(path, "--step-timeout-min", "6").stall_floor == 6.0
 
 
 def test_a_flag_before_the_file_wins_as_well(tmp_path: Path) -> None:
@@ -73,13 +81,12 @@ def test_a_flag_before_the_file_wins_as_well(tmp_path: Path) -> None:
 
 
 def test_the_policy_may_be_in_it(tmp_path: Path) -> None:
-    text = (
-        "[policy.limits]\nhang-floor = 5\nbusy-timeout = 70\n[policy.ladder.swap]\nbudget = 2\n[run]\nbusy-timeout = 90"
-    )
+    text = "[policy.limits]\nstep-timeout-min = 5\nbusy-timeout = 70\n"
+    text += "[policy.recovery.swap]\nbudget = 2\n[run]\nbusy-timeout = 90"
     path = written(tmp_path, text)
     policy = policy_of(path)
     assert (policy.stall_floor, policy.rungs.swap, policy.busy_timeout) == (5.0, 2, 90.0)
-    other = written(tmp_path, "[ladder.swap]\nbudget = 8", "policy.toml")
+    other = written(tmp_path, "[recovery.swap]\nbudget = 8", "policy.toml")
     policy = policy_of(path, "--policy", str(other))
     assert (policy.stall_floor, policy.rungs.swap, policy.busy_timeout) == (10.0, 8, 90.0)
     named = written(tmp_path, f'[run]\npolicy = "{other}"')
@@ -112,18 +119,18 @@ def test_a_coordinator_needs_a_folder_from_somewhere() -> None:
         ('[run]\nspares = "two"', "run.spares: expected a whole number, got text"),
         ("[run]\nspares = true", "run.spares: expected a whole number, got true or false"),
         ("[run]\nspares = 1.5", "run.spares: expected a whole number, got a number"),
-        ("[run]\nplain = 1", "run.plain: expected true or false, got a whole number"),
-        ('[run]\nnotice = "1"', "run.notice: expected a number or a whole number, got text"),
+        ("[run]\nno-progress = 1", "run.no-progress: expected true or false, got a whole number"),
+        ('[run]\ndrain-grace = "1"', "run.drain-grace: expected a number or a whole number, got text"),
         ("[run]\nrun-dir = 1", "run.run-dir: expected text, got a whole number"),
         ("[run]\ntee = 1.5", "run.tee: expected text or a whole number, got a number"),
         ('[run]\ncoordinator = ["a:1"]', "run.coordinator: expected text, got a list"),
         ('[run]\non-straggler = "mve"', "run.on-straggler: expected one of note, move"),
         ("[run.spares]\na = 1", "run.spares: expected a whole number, got a table"),
         (
-            "[policy.limits]\nhang-flor = 1",
-            "policy.limits.hang-flor: there is no such key; the nearest is policy.limits.hang-floor",
+            "[policy.limits]\nstep-timeout-mim = 1",
+            "policy.limits.step-timeout-mim: there is no such key; the nearest is policy.limits.step-timeout-min",
         ),
-        ("[policy.limits]\nhang-floor = 0", "policy.limits.hang-floor: expected"),
+        ("[policy.limits]\nstep-timeout-min = 0", "policy.limits.step-timeout-min: expected"),
         ("policy = 1", "policy: expected"),
         ('[run]\npolicy = "p.toml"\n[policy]', "run.policy: the table [policy] is in this file as well"),
         ("[run\n", "job.toml: Expected"),
@@ -153,7 +160,7 @@ def test_secrets_are_refused_and_never_shown(tmp_path: Path, text: str, named: s
 
 
 def test_all_that_is_wrong_is_found_and_the_first_is_said(tmp_path: Path) -> None:
-    path = written(tmp_path, "[run]\nspars = 1\nplain = 1\n[coordinator]\nlissen = 1\n")
+    path = written(tmp_path, "[run]\nspars = 1\nno-progress = 1\n[coordinator]\nlissen = 1\n")
     assert len(examine_config(path).complaints) == 3
     with pytest.raises(SettingsError, match=r"spars.* \(and 2 more: `understudy config check "):
         read_config(path)

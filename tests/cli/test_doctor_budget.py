@@ -9,13 +9,13 @@ from tests.ledger.made_up import all_places, committed, swap_decisions, write_ru
 
 from understudy.cli.examination.budget import Measured, judge
 from understudy.cli.examination.finding import Finding
-from understudy.cli.examination.history import History, gaps_of, history_of
+from understudy.cli.examination.history import RunHistory, gaps_of, history_of
 from understudy.cli.main import main
 from understudy.ledger.reading import read_run
 from understudy.ledger.records import RecoveryRecord, TransferRecord
 from understudy.protocol.policy import Policy
 
-SEEN = History(
+SEEN = RunHistory(
     typical_step=2.0,
     slow_step=3.0,
     longest_gap=40.0,
@@ -41,7 +41,7 @@ def about(word: str, found: list[Finding]) -> Finding:
     return one
 
 
-def judged(given: Policy, history: History = SEEN, way: Measured | None = None) -> list[Finding]:
+def judged(given: Policy, history: RunHistory = SEEN, way: Measured | None = None) -> list[Finding]:
     return [*judge(given, history, way)]
 
 
@@ -49,18 +49,18 @@ def test_limits_with_room_are_good() -> None:
     found = judged(limits(), way=WAY)
     assert all(finding.good for finding in found)
     assert about("deadline of ranks that wait", found).what.startswith(
-        "deadline of ranks that wait for each other (--hang-floor, --hang-factor) 20 s: 3 s expected"
+        "deadline of ranks that wait for each other (--step-timeout-min, --step-timeout-factor) 20 s: 3 s expected"
     )
 
 
 @pytest.mark.parametrize(
     ("changes", "word", "advice"),
     [
-        ({"forming_limit": 40.0}, "--forming-limit 40 s", "--forming-limit 42 or more"),
-        ({"preparation_limit": 50.0}, "--preparation-limit 50 s", "--preparation-limit 60 or more"),
-        ({"stall_floor": 1.0, "stall_factor": 2.0}, "deadline of ranks that wait", "--hang-factor 3 or more"),
-        ({"stall_floor": 5.0, "stall_factor": 1.0}, "deadline of ranks that wait", "--hang-floor 6 or more"),
-        ({"host_patience": 0.2}, "--host-patience 0.2 s", "--host-patience 0.32 or more"),
+        ({"forming_limit": 40.0}, "--regroup-timeout 40 s", "--regroup-timeout 42 or more"),
+        ({"preparation_limit": 50.0}, "--warmup-timeout 50 s", "--warmup-timeout 60 or more"),
+        ({"stall_floor": 1.0, "stall_factor": 2.0}, "deadline of ranks that wait", "--step-timeout-factor 3 or more"),
+        ({"stall_floor": 5.0, "stall_factor": 1.0}, "deadline of ranks that wait", "--step-timeout-min 6 or more"),
+        ({"host_patience": 0.2}, "--host-timeout 0.2 s", "--host-timeout 0.32 or more"),
     ],
 )
 def test_an_expectation_above_half_of_a_limit_says_what_to_change(
@@ -71,7 +71,7 @@ def test_an_expectation_above_half_of_a_limit_says_what_to_change(
 
 
 def test_exactly_half_is_good_enough() -> None:
-    assert about("--forming-limit", judged(limits(forming_limit=42.0))).good
+    assert about("--regroup-timeout", judged(limits(forming_limit=42.0))).good
 
 
 def test_code_between_steps_has_a_limit_of_its_own() -> None:
@@ -82,9 +82,9 @@ def test_code_between_steps_has_a_limit_of_its_own() -> None:
 def test_a_limit_in_which_no_recovery_can_end_is_wrong() -> None:
     """Hazard 17: the state is larger than the limit allows for."""
     large = replace(SEEN, state_bytes=1_400_000_000_000)
-    finding = about("--forming-limit", judged(limits(), large, WAY))
+    finding = about("--regroup-timeout", judged(limits(), large, WAY))
     assert finding.wrong and "1400 GB at 2.00 GB/s, as measured to the peer" in finding.what
-    assert "--forming-limit 1500 or more" in finding.advice  # 1 s to regroup, 700 s to transfer, and as much again
+    assert "--regroup-timeout 1500 or more" in finding.advice  # 1 s to regroup, 700 s to transfer, and as much again
 
 
 def test_the_wrong_interface_shows_in_the_speed() -> None:
@@ -115,9 +115,9 @@ def test_a_spare_on_the_peers_host_is_reckoned_with_its_way() -> None:
 
 
 def test_what_is_not_known_is_said_in_one_line() -> None:
-    found = judged(limits(), History())
+    found = judged(limits(), RunHistory())
     unknown = about("nothing to compare with", found).what
-    for flag in ("--hang-floor", "--idle-timeout", "--preparation-limit", "--forming-limit", "--host-patience"):
+    for flag in ("--step-timeout-min", "--idle-timeout", "--warmup-timeout", "--regroup-timeout", "--host-timeout"):
         assert flag in unknown
     assert "--state-gb" in about("how large the state", found).advice
     assert "--state-gb and --peer" in about("cannot be foretold", found).advice
@@ -161,8 +161,8 @@ def test_the_command_tells_the_limits_of_a_run(tmp_path: Path, capsys: pytest.Ca
     assert main(["doctor", folder]) == 0
     output = capsys.readouterr().out
     assert "ok    a recovery took 250 ms (the only one in this run)" in output and f"-- run {folder}" in output
-    assert main(["doctor", folder, "--preparation-limit", "0.05"]) == 1
-    assert "BAD   --preparation-limit" in capsys.readouterr().out
+    assert main(["doctor", folder, "--warmup-timeout", "0.05"]) == 1
+    assert "BAD   --warmup-timeout" in capsys.readouterr().out
 
 
 def test_other_versions_than_those_of_the_run_are_noted(

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from understudy.cli.examination import line, listening, measuring
+from understudy.cli.examination import listening, measuring, peer_connection
 from understudy.cli.examination.finding import Finding
-from understudy.cli.examination.line import Line
 from understudy.cli.examination.measuring import Effort, Way
+from understudy.cli.examination.peer_connection import PeerConnection
 from understudy.cli.examination.route import Route
 from understudy.cli.main import main
 from understudy.errors import WireError
@@ -65,12 +65,12 @@ def waiting(token: str = TOKEN, limit: float = 30.0, wall: Callable[[], float] =
 
 
 @contextmanager
-def admitted() -> Iterator[tuple[Line, Waiting]]:
+def admitted() -> Iterator[tuple[PeerConnection, Waiting]]:
     """A line that has been let in, to ask what it likes."""
     other = waiting()
     with socket.create_connection(("127.0.0.1", other.port)) as connection:
-        own = Line(connection, 5.0)
-        line.introduce(own, TOKEN)
+        own = PeerConnection(connection, 5.0)
+        peer_connection.introduce(own, TOKEN)
         yield own, other
 
 
@@ -111,7 +111,7 @@ def test_a_listener_without_the_token_is_not_believed() -> None:
             connection, _ = server.accept()
             with connection:
                 connection.sendall(b"understudy doctor 1\n" + bytes(32))
-                answer = Line(connection, 5.0).take(64)
+                answer = PeerConnection(connection, 5.0).take(64)
                 connection.sendall(answer[32:])
 
         thread = threading.Thread(target=pretend)
@@ -140,7 +140,7 @@ def test_somebody_else_listens_there() -> None:
         thread.start()
         found = measuring.examine("127.0.0.1", server.getsockname()[1], TOKEN, QUICK)
         thread.join(5)
-    assert isinstance(found, Finding) and found.wrong and "somebody else" in found.what
+    assert isinstance(found, Finding) and found.wrong and "another program" in found.what
 
 
 def test_a_way_that_carries_nothing_is_said_to_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_a_way_that_carries_nothing_is_said_to_be_slow(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     "request_bytes",
     [
-        struct.pack(">cI", b"d", line.LARGEST_ROUND + 1),
+        struct.pack(">cI", b"d", peer_connection.LARGEST_ROUND + 1),
         struct.pack(">cI", b"u", 2**32 - 1),
         struct.pack(">cI", b"x", 0),
     ],
@@ -172,22 +172,22 @@ def test_what_is_too_much_or_unknown_ends_the_line(request_bytes: bytes) -> None
 
 
 def test_requests_end_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "MOST_REQUESTS", 3)
+    monkeypatch.setattr(peer_connection, "MOST_REQUESTS", 3)
     with admitted() as (own, other):
         for _ in range(3):
-            line.ask_time(own)
+            peer_connection.ask_time(own)
         with pytest.raises(ConnectionError):
-            line.ask_time(own)
+            peer_connection.ask_time(own)
     monkeypatch.undo()
     assert "1 broke off" in other.end_by_examination().what
 
 
 def test_all_bytes_together_end_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "MOST_BYTES", 1000)
+    monkeypatch.setattr(peer_connection, "MOST_BYTES", 1000)
     with admitted() as (own, other):
-        line.fetch_round(own, 600)
+        peer_connection.fetch_round(own, 600)
         with pytest.raises(ConnectionError):
-            line.fetch_round(own, 600)
+            peer_connection.fetch_round(own, 600)
     monkeypatch.undo()
     assert "1 broke off" in other.end_by_examination().what
 
@@ -198,18 +198,18 @@ def test_a_table_that_is_none_is_refused() -> None:
         for answer in (struct.pack(">H", 65535), struct.pack(">H", 2) + b"[]"):
             theirs.sendall(answer)
             with pytest.raises(WireError):
-                line.ask_versions(_plain(ours))
+                peer_connection.ask_versions(_plain(ours))
 
 
-def _plain(connection: socket.socket) -> Line:
+def _plain(connection: socket.socket) -> PeerConnection:
     """A Unix socket has no setting for small packets."""
-    made = Line.__new__(Line)
+    made = PeerConnection.__new__(PeerConnection)
     made._socket, made._deadline, made._scrap = connection, time.monotonic() + 5, bytearray(1024)
     return made
 
 
 def test_a_silent_guest_costs_only_its_greeting_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "GREETING_LIMIT", 0.05)
+    monkeypatch.setattr(listening, "GREETING_TIMEOUT", 0.05)
     other = waiting()
     with socket.create_connection(("127.0.0.1", other.port)):
         assert isinstance(measuring.examine("127.0.0.1", other.port, TOKEN, QUICK), Way)
@@ -218,7 +218,7 @@ def test_a_silent_guest_costs_only_its_greeting_time(monkeypatch: pytest.MonkeyP
 
 def test_the_waiting_ends() -> None:
     outcome = waiting(limit=0.05).end()
-    assert outcome.wrong and "nobody" in outcome.what and outcome.advice
+    assert outcome.wrong and "no peer" in outcome.what and outcome.advice
 
 
 def test_a_far_peer_and_a_lopsided_way_are_noted() -> None:
@@ -286,7 +286,7 @@ def test_a_peer_that_cannot_be_reached_is_code_1(capsys: pytest.CaptureFixture[s
         (["--peer", "10.0.0.1"], "HOST:PORT"),
         (["--listen", "127.0.0.1:0", "--peer", "127.0.0.1:1"], "one host waits"),
         (["--listen", "127.0.0.1:0", "--wait", "0"], "--wait"),
-        (["--forming-limit", "0"], "--forming-limit"),
+        (["--regroup-timeout", "0"], "--regroup-timeout"),
         (["--state-gb", "inf"], "--state-gb"),
         (["--state-gb", "nan"], "--state-gb"),
     ],

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from tests.ledger.made_up import WrittenAtOnce
 
-from understudy.api.feed import Feed
+from understudy.api.event_stream import EventStream
 from understudy.api.job import ManyHosts
-from understudy.api.opening import ApiRequest, serving
 from understudy.api.rules import Rules
 from understudy.api.server import ApiServer
+from understudy.api.setup import ApiRequest, serving
 from understudy.cli.api_client import ApiProblem, Client
 from understudy.cli.main import main
 from understudy.coordinator.service import Service
@@ -50,10 +50,10 @@ def standing_by(job: ApiJob, run_dir: Path) -> Iterator[ApiServer]:
 
     @contextlib.asynccontextmanager
     async def whole() -> AsyncIterator[ApiServer]:
-        door = ManyHosts(service, clock=SystemClock(), feed=Feed())
+        interface = ManyHosts(service, clock=SystemClock(), event_stream=EventStream())
         request = ApiRequest(address="127.0.0.1:0", certificates=None, tokens=api_job.tokens(), rules=Rules())
         audit = RecordLog(WrittenAtOnce(run_dir / "audit-of-standby.jsonl"))
-        async with serving(request, door, run_dir, print, audit) as server:
+        async with serving(request, interface, run_dir, print, audit) as server:
             yield server
 
     context = whole()
@@ -117,7 +117,7 @@ def test_an_old_address_is_looked_up_again(job: ApiJob, tmp_path: Path) -> None:
 def test_what_somebody_may_have_seen_is_not_sent_to_another(job: ApiJob, tmp_path: Path) -> None:
     """The keys that keep a request from acting twice are known to one coordinator only."""
     write_url(tmp_path, job.server.url)
-    before = len(job.look(lambda: job.door.feed.after(0, 1000)))
+    before = len(job.look(lambda: job.interface.event_stream.after(0, 1000)))
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
 
@@ -134,7 +134,7 @@ def test_what_somebody_may_have_seen_is_not_sent_to_another(job: ApiJob, tmp_pat
                 "/v1/actions/abort-generation", {"reason": "x"}
             )
         thread.join(10.0)
-    assert len(job.look(lambda: job.door.feed.after(0, 1000))) == before
+    assert len(job.look(lambda: job.interface.event_stream.after(0, 1000))) == before
 
 
 def test_nobody_is_followed_out_of_tls() -> None:

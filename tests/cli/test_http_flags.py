@@ -18,7 +18,7 @@ def given(**flags: object) -> argparse.Namespace:
 
 def test_without_http_there_is_no_api() -> None:
     assert http_flags.read_api_request(given(), None) is None
-    assert http_flags.make_feed(None) is None
+    assert http_flags.make_event_stream(None) is None
 
 
 @pytest.mark.parametrize(
@@ -61,5 +61,5 @@ def test_a_job_without_http_loads_none_of_its_packages() -> None:
 
 
 def test_the_api_never_loads_the_engine() -> None:
-    code = "import sys, understudy.api.opening; print([m for m in ('torch', 'numpy') if m in sys.modules])"
+    code = "import sys, understudy.api.setup; print([m for m in ('torch', 'numpy') if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

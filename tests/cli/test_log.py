@@ -93,7 +93,7 @@ def test_people_see_which_host_it_is_and_what_to_do() -> None:
     lines = told_by_an_agent("text").splitlines()
     before = "2027-01-15T08:00:00.500Z understudy agent on a: "
     assert lines[0] == f"{before}connected to the coordinator at boss:1"
-    assert lines[-1].startswith(f"{before}the job failed: rank 1 has no twin; give --peer-memory 1")
+    assert lines[-1].startswith(f"{before}the job failed: rank 1 has no twin; give --peer-snapshot-every 1")
 
 
 def test_a_log_that_nobody_can_take_ends_nothing() -> None:

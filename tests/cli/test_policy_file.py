@@ -35,7 +35,7 @@ def test_the_example_has_every_key_and_mostly_defaults() -> None:
     usual = read_policy_file(EXAMPLE)
     assert usual.limits == PolicyFile().limits
     keys = {line.split("=")[0].strip() for line in EXAMPLE.read_text().splitlines() if "=" in line.split("#")[0]}
-    tables = (usual.limits, usual.ladder, usual.ladder.peer_memory)
+    tables = (usual.limits, usual.recovery, usual.recovery.peer_memory)
     known = {name for table in tables for name in table.__struct_encode_fields__}
     rungs = {"swap", "degrade", "peer-memory", "restart", "checkpoint"}
     assert keys == known - rungs
@@ -50,18 +50,19 @@ def test_no_file_means_defaults() -> None:
 
 
 def test_flags_win_over_the_file(tmp_path: Path) -> None:
-    text = "[limits]\nhang-floor = 5\nforming-limit = 60\n[ladder.restart]\nbudget = 7\n[ladder.peer-memory]\nevery = 3"
+    text = "[limits]\nstep-timeout-min = 5\nregroup-timeout = 60\n"
+    text += "[recovery.restart]\nbudget = 7\n[recovery.peer-memory]\nsnapshot-every = 3"
     file = ("--policy", str(written(tmp_path, text)))
     policy = policy_of(*file)
     assert (policy.stall_floor, policy.forming_limit, policy.rungs.restart, policy.peer_memory) == (5.0, 60.0, 7, 3)
-    flags = "--hang-floor 10 --max-restarts-from-memory 1 --peer-memory 0 --no-degrade"
+    flags = "--step-timeout-min 10 --max-restarts-from-memory 1 --peer-snapshot-every 0 --no-degrade"
     policy = policy_of(*file, *flags.split())
     assert (policy.stall_floor, policy.forming_limit, policy.rungs.restart, policy.peer_memory) == (10.0, 60.0, 1, 0)
     assert policy.rungs.degrade == 0
 
 
 def test_what_is_not_allowed_has_no_budget(tmp_path: Path) -> None:
-    text = "[ladder.swap]\nallowed = false\nbudget = 3\n[ladder.degrade]\nallowed = false"
+    text = "[recovery.swap]\nallowed = false\nbudget = 3\n[recovery.degrade]\nallowed = false"
     rungs = read_policy_file(written(tmp_path, text)).rungs()
     assert (rungs.swap, rungs.degrade, rungs.checkpoint) == (0, 0, None)
 
@@ -69,17 +70,17 @@ def test_what_is_not_allowed_has_no_budget(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("[ladder.swop]\nbudget = 1", "ladder.swop: there is no such key"),
-        ("[ladder.swap]\nbugdet = 1", "ladder.swap.bugdet: there is no such key"),
-        ("[ladder.swap]\nevery = 1", "ladder.swap.every"),
+        ("[recovery.swop]\nbudget = 1", "recovery.swop: there is no such key"),
+        ("[recovery.swap]\nbugdet = 1", "recovery.swap.bugdet: there is no such key"),
+        ("[recovery.swap]\nsnapshot-every = 1", "recovery.swap.snapshot-every"),
         ("spares = 1", "spares: there is no such key"),
-        ('[ladder.swap]\nbudget = "two"', "ladder.swap.budget: expected"),
-        ("[ladder.swap]\nbudget = true", "ladder.swap.budget: expected"),
-        ("[ladder.swap]\nbudget = -1", "ladder.swap.budget: expected"),
-        ("[ladder.swap]\nallowed = 1", "ladder.swap.allowed: expected"),
-        ("[ladder]\nattempts-per-rung = 0", "ladder.attempts-per-rung: expected"),
-        ("[limits]\nhang-floor = 0", "limits.hang-floor: expected"),
-        ("[limits]\nhang_floor = 1", "limits.hang_floor: there is no such key"),
+        ('[recovery.swap]\nbudget = "two"', "recovery.swap.budget: expected"),
+        ("[recovery.swap]\nbudget = true", "recovery.swap.budget: expected"),
+        ("[recovery.swap]\nbudget = -1", "recovery.swap.budget: expected"),
+        ("[recovery.swap]\nallowed = 1", "recovery.swap.allowed: expected"),
+        ("[recovery]\nattempts-per-strategy = 0", "recovery.attempts-per-strategy: expected"),
+        ("[limits]\nstep-timeout-min = 0", "limits.step-timeout-min: expected"),
+        ("[limits]\nstep_timeout_min = 1", "limits.step_timeout_min: there is no such key"),
         ("[limits\n", "policy.toml"),
     ],
 )

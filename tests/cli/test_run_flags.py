@@ -61,9 +61,9 @@ def test_the_command() -> None:
         ("", 3, False, True),
         ("--spares 0", 3, False, False),
         ("--spares 0", 4, True, True),
-        ("--fork-first-ranks never", 4, False, True),
-        ("--fork-first-ranks never --spares 0", 4, False, False),
-        ("--fork-first-ranks always --spares 0", 3, True, True),
+        ("--fork-initial-ranks never", 4, False, True),
+        ("--fork-initial-ranks never --spares 0", 4, False, False),
+        ("--fork-initial-ranks always --spares 0", 3, True, True),
     ],
 )
 def test_who_is_forked(
@@ -76,16 +76,23 @@ def test_who_is_forked(
 
 
 def test_limits_reach_their_owners() -> None:
-    flags = "--nproc-per-node 4 --spares 2 --max-restarts 9 --hang-floor 3 --hang-factor 7"
+    flags = "--nproc-per-node 4 --spares 2 --max-restarts 9 --step-timeout-min 3 --step-timeout-factor 7"
     timeouts = "--idle-timeout 60 --busy-timeout 9"
     asked = request(
-        *flags.split(), *timeouts.split(), "--shutdown-timeout", "11", "--forming-limit", "5", "--digest-every", "10"
+        *flags.split(),
+        *timeouts.split(),
+        "--shutdown-timeout",
+        "11",
+        "--regroup-timeout",
+        "5",
+        "--ledger-digest-every",
+        "10",
     )
     policy = asked.policy
     assert (policy.world_size, policy.spares, policy.max_start_overs) == (4, 2, 9)
     assert (policy.stall_floor, policy.stall_factor, policy.forming_limit) == (3.0, 7.0, 5.0)
     assert (policy.idle_timeout, policy.busy_timeout, policy.unresponsive_timeout) == (60.0, 9.0, 2.0)
-    assert (asked.plan.grace, asked.plan.digest_every) == (11.0, 10)
+    assert (asked.plan.grace, asked.plan.ledger_digest_every) == (11.0, 10)
     assert request().policy.max_start_overs == 3
 
 
@@ -120,9 +127,9 @@ def test_flags_without_effect_are_mentioned_only_when_given() -> None:
         ("--nproc-per-node 0", "--nproc-per-node"),
         ("--spares -1", "--spares"),
         ("--max-restarts -1", "--max-restarts"),
-        ("--hang-floor 0", "--hang-floor"),
+        ("--step-timeout-min 0", "--step-timeout-min"),
         ("--busy-timeout 1", "--busy-timeout"),
-        ("--forming-limit nan", "--forming-limit"),
+        ("--regroup-timeout nan", "--regroup-timeout"),
         ("--tee 9", "--tee"),
         ("--local-ranks-filter a", "--local-ranks-filter"),
         ("--signals-to-handle SIGNOTHING", "SIGNOTHING"),

@@ -39,7 +39,7 @@ def test_a_degraded_world_is_called_so_and_its_ranks_are_not_vacant() -> None:
         for rank in (0, 2)
     ]
     rows = [line.split() for line in member_lines(held, world)]
-    assert ["1", "nobody", "-", "absent", "-"] in rows and ["3", "nobody", "-", "vacant", "-"] in rows
+    assert ["1", "none", "-", "absent", "-"] in rows and ["3", "none", "-", "vacant", "-"] in rows
 
 
 def test_a_hosts_certificate_that_ends_within_a_week_is_named() -> None:

@@ -1,4 +1,4 @@
-"""A port that only remembers, and a job of two ranks that a test plays through by hand."""
+"""Effects that are only remembered, and a job of two ranks that a test plays through by hand."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from understudy.wire.messages import FromAgent
 
 
 @dataclass
-class RememberingPort:
+class RememberedEffects:
     done: list[tuple[object, ...]] = field(default_factory=list)
 
     def start_member(self, member: MemberId, seat: Seat | None, host: HostId, store: str = "") -> None:  # noqa: ARG002
@@ -59,10 +59,10 @@ class Play:
     """Two ranks (m-0, m-1) and one spare (m-2), trained and warm."""
 
     def __init__(self, policy: Policy | None = None) -> None:
-        self.clock, self.port, self.journal = SetClock(), RememberingPort(), RememberingJournal()
+        self.clock, self.effects, self.journal = SetClock(), RememberedEffects(), RememberingJournal()
         self.coordinator = Coordinator(
             JobMachine(policy or Policy(world_size=2, spares=1)),
-            port=self.port,
+            effects=self.effects,
             clock=self.clock,
             journals=(self.journal,),
         )
@@ -76,7 +76,7 @@ class Play:
             self.coordinator.handle(
                 ev.MemberEstablished(at=1.0, member=MemberId(name), generation=Generation(1), twin_key="k")
             )
-        self.port.take()
+        self.effects.take()
 
     def lose(self, name: str, at: float, code: int = -9) -> None:
         cause = Cause(kind=CauseKind.SIGNAL, detail=f"signal {-code}", exit_code=code)

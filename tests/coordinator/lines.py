@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 import msgspec
 from tests.coordinator.acting import RememberingJournal
 
-from understudy.coordinator.keeping import MemoryKeeper, Shelf
-from understudy.coordinator.leading import Leader
-from understudy.coordinator.service import MOST_HOSTS, Service
+from understudy.coordinator.leader import Leader
+from understudy.coordinator.service import MAX_HOSTS, Service
+from understudy.coordinator.state_store import MemoryStateStore, SharedMemoryState
 from understudy.foundation.clock import SystemClock
 from understudy.protocol import events as ev
 from understudy.protocol.policy import Policy
-from understudy.wire import cluster as wire
-from understudy.wire import sealing, transport
+from understudy.wire import host_messages as wire
+from understudy.wire import message_auth, transport
 from understudy.wire.certificates import Certificates
 from understudy.wire.versions import PROTOCOL
 
@@ -59,7 +59,7 @@ class Place:
 
     service: Service
     port: int
-    keeper: MemoryKeeper
+    state_store: MemoryStateStore
     certificates: Path | None = None
     leader: Leader | None = None
     journal: RememberingJournal = field(default_factory=RememberingJournal)
@@ -74,8 +74,8 @@ class Place:
         return self.leader
 
     async def lead(self) -> Leader:
-        term = await self.keeper.lead(self.address)
-        self.leader = Leader(term, keeper=self.keeper, clock=SystemClock(), journals=(self.journal,))
+        term = await self.state_store.lead(self.address)
+        self.leader = Leader(term, state_store=self.state_store, clock=SystemClock(), journals=(self.journal,))
         self.service.leader, self.service.leads = self.leader, self.address
         await self.leader.begin()
         return self.leader
@@ -84,21 +84,21 @@ class Place:
 @contextlib.asynccontextmanager
 async def coordinator(
     *,
-    shelf: Shelf | None = None,
+    shared: SharedMemoryState | None = None,
     certificates: Path | None = None,
     leads: bool = True,
     greeting_limit: float = 10.0,
-    most_hosts: int = MOST_HOSTS,
+    max_hosts: int = MAX_HOSTS,
 ) -> AsyncIterator[Place]:
     service = Service("job", TOKEN, greeting_limit=greeting_limit)
     read = None if certificates is None else Certificates.read(certificates)
-    place = Place(service, await service.open("127.0.0.1:0", read, most_hosts), MemoryKeeper(shelf))
+    place = Place(service, await service.open("127.0.0.1:0", read, max_hosts), MemoryStateStore(shared))
     try:
         if leads:
             await place.lead()
         yield place
     finally:
-        await place.keeper.close()
+        await place.state_store.close()
         await service.close()
 
 
@@ -123,7 +123,7 @@ def greeting(host: str = "a", **changes: Any) -> wire.Attend:
 class Agent:
     """One stream, by hand."""
 
-    stream: sealing.SealedStream
+    stream: message_auth.AuthenticatedStream
     channel: Any
 
     async def say(self, message: wire.FromHost) -> None:
@@ -168,7 +168,7 @@ async def line_to(
     read = Certificates.read(certificates) if isinstance(certificates, Path) else certificates
     channel = transport.open_channel(place.address, read)
     try:
-        yield Agent(await sealing.call(channel.stream_stream(transport.PATH), token, 10.0), channel)
+        yield Agent(await message_auth.call(channel.stream_stream(transport.PATH), token, 10.0), channel)
     finally:
         await channel.close()
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.coordinator.lines import LIMIT, POLICY, TOKEN, coordinator, play, until
-from tests.coordinator.test_relay_lines import Hands
+from tests.coordinator.test_client_connections import HostEffects
 
-from understudy.agent import relay as relay_module
-from understudy.agent.relay import Introduction, Relay
+from understudy.agent import coordinator_client as client_module
+from understudy.agent.coordinator_client import CoordinatorClient, Introduction
 from understudy.coordinator.status import status
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import HostId
@@ -23,9 +23,9 @@ A = HostId("a")
 def test_an_agent_tells_when_its_certificate_ends_and_again_when_it_is_renewed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay_module, "_LOOK_AT_CERTIFICATES_EVERY", 0.01)
+    monkeypatch.setattr(client_module, "_LOOK_AT_CERTIFICATES_EVERY", 0.01)
     make_set(tmp_path, ["boss", "a"], coordinators=["boss"], days=3)
-    own, hands = Certificates.read(tmp_path / "a", PartyRole.AGENT), Hands()
+    own, effects = Certificates.read(tmp_path / "a", PartyRole.AGENT), HostEffects()
     introduction = Introduction(
         job="job",
         token=TOKEN,
@@ -40,13 +40,13 @@ def test_an_agent_tells_when_its_certificate_ends_and_again_when_it_is_renewed(
 
     async def story() -> None:
         async with coordinator(certificates=tmp_path / "boss") as place:
-            agent = Relay(
+            agent = CoordinatorClient(
                 introduction,
-                hands=hands,
+                effects=effects,
                 addresses=[place.address],
                 certificates=own,
                 clock=SystemClock(),
-                tell=hands.tell,
+                tell=effects.tell,
             )
             agent.start()
             told = place.leading.lines.certificate_ends

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from tests.coordinator.acting import Play, RememberingPort
+from tests.coordinator.acting import Play, RememberedEffects
 
-from understudy.coordinator.port import MemoryGenerations
+from understudy.coordinator.effects import MemoryGenerations
 from understudy.foundation.ids import MemberId
 from understudy.ledger.records import DecisionRecord
 from understudy.protocol.commands import Outcome, RecordGeneration, StopJob
@@ -16,9 +16,9 @@ from understudy.wire import messages as msg
 def test_founding_members_are_started_and_told_their_rank_when_they_connect() -> None:
     play = Play()
     play.coordinator.start()
-    assert play.port.take() == [("start", "m-0", 0), ("start", "m-1", 1), ("start", "m-2", None)]
+    assert play.effects.take() == [("start", "m-0", 0), ("start", "m-1", 1), ("start", "m-2", None)]
     play.coordinator.handle(MemberConnected(at=0.1, member=MemberId("m-1")))
-    (sent,) = play.port.take()
+    (sent,) = play.effects.take()
     assert sent == (
         "send",
         "m-1",
@@ -38,13 +38,13 @@ def test_a_loss_is_carried_out_in_order() -> None:
     play = Play()
     play.begin()
     play.lose("m-1", at=10.0)
-    abandon, assign = play.port.take()
+    abandon, assign = play.effects.take()
     assert abandon[:2] == ("send", "m-0") and isinstance(abandon[2], msg.Abandon) and abandon[2].generation == 2
     assert assign[:2] == ("send", "m-2") and isinstance(assign[2], msg.Assign)
     assert (assign[2].rank, assign[2].founding, assign[2].generation) == (1, False, 2)
     play.report("m-0", 10.1, 2, holds=7)
     play.prepare("m-2", 10.2, 2)
-    sent = play.port.take()
+    sent = play.effects.take()
     expected = msg.Resume(generation=2, step=7, donors={1: [0]}, reason="")
     assert [entry[1] for entry in sent] == ["m-0", "m-2"]
     for entry in sent:
@@ -58,10 +58,10 @@ def test_release_and_stop() -> None:
     generation = play.coordinator.machine.generation
     for name in ("m-0", "m-1"):
         play.coordinator.handle(MemberFinished(at=20.0, member=MemberId(name), generation=generation))
-    assert play.port.take() == [("send", name, msg.Release(generation=1)) for name in ("m-0", "m-1")]
+    assert play.effects.take() == [("send", name, msg.Release(generation=1)) for name in ("m-0", "m-1")]
     play.coordinator.request_stop("SIGTERM was received", 143)
     stop = StopJob(outcome=Outcome.STOPPED, reason="SIGTERM was received", exit_code=143)
-    assert play.port.take() == [("stop", stop)]
+    assert play.effects.take() == [("stop", stop)]
     assert play.coordinator.next_deadline() is None
 
 
@@ -83,14 +83,14 @@ def test_a_generation_is_stored_before_anybody_hears_of_it() -> None:
             order.append(f"stored {generation.generation}")
             super().record(generation, facts)
 
-    class Port(RememberingPort):
+    class Effects(RememberedEffects):
         def send(self, member: MemberId, message: msg.FromAgent) -> None:
             assert not isinstance(message, msg.KeepWarm | msg.AskStacks | msg.AskActivity)
             order.append(f"sent {message.generation}")
             super().send(member, message)
 
     play = Play()
-    play.coordinator._generations, play.coordinator._port = Store(), Port()
+    play.coordinator._generations, play.coordinator._effects = Store(), Effects()
     play.begin()
     play.lose("m-1", at=10.0)
     assert order.index("stored 2") < order.index("sent 2")
@@ -101,16 +101,16 @@ def test_a_port_that_answers_at_once_does_not_mix_up_two_events() -> None:
     play.begin()
     lost: list[str] = []
 
-    class Port(RememberingPort):
+    class Effects(RememberedEffects):
         def send(self, member: MemberId, message: msg.FromAgent) -> None:
             super().send(member, message)
             if isinstance(message, msg.Abandon) and not lost:
                 lost.append(member)
                 play.lose("m-0", at=10.1)
 
-    port = play.coordinator._port = Port()
+    effects = play.coordinator._effects = Effects()
     play.lose("m-1", at=10.0)
-    kinds = [type(entry[2]).__name__ if entry[0] == "send" else entry[0] for entry in port.done]
+    kinds = [type(entry[2]).__name__ if entry[0] == "send" else entry[0] for entry in effects.done]
     assert kinds[:2] == ["Abandon", "Assign"], "the first event is carried out to its end"
     assert play.coordinator.machine.generation == 3
 
@@ -119,6 +119,6 @@ def test_losses_after_the_end_change_nothing() -> None:
     play = Play()
     play.begin()
     play.coordinator.request_stop("enough", 130)
-    play.port.take()
+    play.effects.take()
     play.lose("m-0", at=30.0)
-    assert play.port.take() == []
+    assert play.effects.take() == []

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from tests.coordinator.lines import POLICY, TOKEN, play, until
-from tests.coordinator.test_relay_lines import Stubborn, relay
+from tests.coordinator.test_client_connections import Stubborn, client
 
-from understudy.coordinator.etcd import EtcdKeeper
+from understudy.coordinator.etcd import EtcdStateStore
 from understudy.coordinator.etcd_client import make_client
 from understudy.foundation.ids import Generation
 from understudy.protocol import events as ev
@@ -82,34 +82,34 @@ def test_a_leader_that_was_paused_decides_nothing_when_it_wakes_up(tmp_path: Pat
     with _two_on_one_etcd(tmp_path) as (etcd, first, second):
 
         async def story() -> None:
-            both, keeper = [first.address, second.address], EtcdKeeper(etcd.address, "job")
+            both, state_store = [first.address, second.address], EtcdStateStore(etcd.address, "job")
             async with (
-                relay(both, policy=PATIENT) as (agent, hands),
-                relay(both, "b", policy=PATIENT) as (other, others),
+                client(both, policy=PATIENT) as (agent, effects),
+                client(both, "b", policy=PATIENT) as (other, others),
             ):
-                await until(lambda: bool(hands.started and others.started), "a world")
+                await until(lambda: bool(effects.started and others.started), "a world")
                 await asyncio.to_thread(os.kill, first.process.pid, signal.SIGSTOP)
-                paused, member = time.monotonic(), hands.started[0]
+                paused, member = time.monotonic(), effects.started[0]
                 first_term = agent.term
                 await until(lambda: agent.term > first_term and other.term > first_term, "the second to be obeyed")
                 assert time.monotonic() - paused < 8.0
                 agent.handle(ev.MemberConnected(at=0.0, member=member))
-                await until(lambda: bool(hands.sent), "orders of the second")
-                facts, orders = await keeper.read(), list(hands.sent)
-                async with relay([first.address], "a", kind=Stubborn, policy=PATIENT) as (late, late_hands):
+                await until(lambda: bool(effects.sent), "orders of the second")
+                facts, orders = await state_store.read(), list(effects.sent)
+                async with client([first.address], "a", kind=Stubborn, policy=PATIENT) as (late, late_hands):
                     late.handle(ev.MemberLost(at=0.0, member=member, cause=_killed()))
                     os.kill(first.process.pid, signal.SIGCONT)
                     await asyncio.to_thread(first.find, r"(not leading any more)")
                     await until(lambda: bool(late_hands.said), "a refusal")
                     assert not late.connected and not late_hands.killed
                     assert not late_hands.started and not late_hands.sent
-                assert await keeper.read() == facts and not hands.killed
-                assert all(order in orders for order in hands.sent), "the second may repeat an order if a line broke"
+                assert await state_store.read() == facts and not effects.killed
+                assert all(order in orders for order in effects.sent), "the second may repeat an order if a line broke"
                 assert await asyncio.to_thread(lambda: first.status()["leading"]) is False
                 second.process.kill()
                 await asyncio.to_thread(first.find, r"(?s)standing by.*standing by.*(leading, term \d+)")
                 await until(lambda: agent.connected and agent.term > first_term, "the first again")
-            await keeper.close()
+            await state_store.close()
 
         play(story)
         terms = [int(term) for term in re.findall(r"leading, term (\d+)", first.output.read_text())]
@@ -151,16 +151,18 @@ def test_a_job_of_the_same_name_runs_again_and_again(tmp_path: Path) -> None:
 
 async def _a_short_job(address: str) -> None:
     """Both ranks train and end their scripts."""
-    async with relay([address], policy=PATIENT) as a, relay([address], "b", policy=PATIENT) as b:
+    async with client([address], policy=PATIENT) as a, client([address], "b", policy=PATIENT) as b:
         await until(lambda: bool(a[1].started and b[1].started), "a world")
-        both = [(agent, hands, hands.started[0]) for agent, hands in (a, b)]
+        both = [(agent, effects, effects.started[0]) for agent, effects in (a, b)]
         for agent, _, member in both:
             agent.handle(ev.MemberConnected(at=0.0, member=member))
         for agent, _, member in both:
             agent.handle(ev.MemberEstablished(at=0.0, member=member, generation=Generation(1), twin_key="k"))
         for agent, _, member in both:
             agent.handle(ev.MemberFinished(at=0.0, member=member, generation=Generation(1)))
-        await until(lambda: all(any(isinstance(m, Release) for m in hands.sent) for _, hands, _ in both), "the release")
+        await until(
+            lambda: all(any(isinstance(m, Release) for m in effects.sent) for _, effects, _ in both), "the release"
+        )
         ended = Cause(kind=CauseKind.EXIT, detail="its script ended", exit_code=0)
         for agent, _, member in both:
             agent.handle(ev.MemberLost(at=0.0, member=member, cause=ended))

@@ -22,17 +22,17 @@ def test_a_host_says_that_its_certificate_has_ended_and_comes_with_a_new_one(tmp
         async with coordinator(certificates=tmp_path / "boss") as place:
             meeting = Meeting(address=place.address, token=TOKEN, world=2, certificates=certificates)
             host = LightHost("a", 1, 0, meeting, {})
-            host.relay.start()
+            host.client.start()
             try:
                 await until(lambda: bool(host.said), "a reason")
                 reason = host.said[0]
                 assert f"no coordinator at {place.address}: the certificate has ended: " in reason
                 assert f"{tmp_path}/a/cert.pem (on 20" in reason and "ca.pem" not in reason
-                assert not host.relay.connected and place.leading.coordinator is None
+                assert not host.client.connected and place.leading.coordinator is None
                 make_set(tmp_path, ["a"], authority=authority)
                 certificates.read_again()
-                await until(lambda: host.relay.connected, "the host to come back")
+                await until(lambda: host.client.connected, "the host to come back")
             finally:
-                await host.relay.close("the test ends")
+                await host.client.close("the test ends")
 
     play(story)

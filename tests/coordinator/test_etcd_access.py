@@ -1,4 +1,4 @@
-"""etcd with TLS and a login: the keeper gets in with both, nobody without."""
+"""etcd with TLS and a login: the state store gets in with both, and not without."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.coordinator.lines import TOKEN
 
-from understudy.coordinator.etcd import EtcdKeeper
+from understudy.coordinator.etcd import EtcdStateStore
 from understudy.coordinator.etcd_client import EtcdAccess
 from understudy.coordinator.store_login import StoreLogin
 from understudy.files.private import write_private
@@ -43,16 +43,16 @@ def lock(servers: Servers) -> None:
         assert asked.returncode == 0, asked.stderr
 
 
-async def leads(keeper: EtcdKeeper, seconds: float) -> bool:
+async def leads(state_store: EtcdStateStore, seconds: float) -> bool:
     try:
         async with asyncio.timeout(seconds):
-            await keeper.lead("one:1")
-            await keeper.record(b"facts")
-            return await keeper.read() == b"facts"
+            await state_store.lead("one:1")
+            await state_store.record(b"facts")
+            return await state_store.read() == b"facts"
     except TimeoutError:
         return False
     finally:
-        await keeper.close()
+        await state_store.close()
 
 
 def test_with_certificates_and_a_login_and_not_without(tmp_path: Path) -> None:
@@ -64,10 +64,10 @@ def test_with_certificates_and_a_login_and_not_without(tmp_path: Path) -> None:
         lock(servers)
 
         async def story() -> None:
-            def keeper(access: EtcdAccess) -> EtcdKeeper:
-                return EtcdKeeper(servers.address, "job", access=access)
+            def state_store(access: EtcdAccess) -> EtcdStateStore:
+                return EtcdStateStore(servers.address, "job", access=access)
 
-            assert await leads(keeper(EtcdAccess(ours, NAME, known)), 20.0)
+            assert await leads(state_store(EtcdAccess(ours, NAME, known)), 20.0)
             for access in (
                 EtcdAccess(),
                 EtcdAccess(others, NAME, known),
@@ -75,7 +75,7 @@ def test_with_certificates_and_a_login_and_not_without(tmp_path: Path) -> None:
                 EtcdAccess(ours, NAME),
                 EtcdAccess(ours, NAME, wrong),
             ):
-                assert not await leads(keeper(access), 2.0), access
+                assert not await leads(state_store(access), 2.0), access
 
         asyncio.run(story())
 
@@ -109,18 +109,18 @@ def test_new_certificates_and_a_new_login_are_used_when_etcd_has_to_be_reached_a
         lock(servers)
 
         async def story() -> None:
-            keeper = EtcdKeeper(servers.address, "job", access=EtcdAccess(ours, NAME, login))
+            state_store = EtcdStateStore(servers.address, "job", access=EtcdAccess(ours, NAME, login))
             try:
                 async with asyncio.timeout(90.0):
-                    first = await keeper.lead("one:1")
-                    await keeper.record(b"facts")
+                    first = await state_store.lead("one:1")
+                    await state_store.record(b"facts")
                     await asyncio.to_thread(change)
                     write_private(tmp_path / "login", b"coordinator:its next password\n")
                     assert ours.read_again() and login.read_again() and not login.read_again()
-                    assert await keeper.read() == b"facts"
-                    assert await keeper.lead("one:1") > first
+                    assert await state_store.read() == b"facts"
+                    assert await state_store.lead("one:1") > first
             finally:
-                await keeper.close()
+                await state_store.close()
 
         def change() -> None:
             (server,) = servers.servers.values()

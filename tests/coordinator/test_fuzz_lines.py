@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.coordinator.lines import POLICY, TOKEN, Place, attending, coordinator, greeting, line_to
 
-from understudy.coordinator.keeping import MemoryKeeper
-from understudy.coordinator.leading import Leader
+from understudy.coordinator.leader import Leader
+from understudy.coordinator.state_store import MemoryStateStore
 from understudy.errors import WireError
 from understudy.foundation.clock import SetClock
-from understudy.wire import cluster as wire
-from understudy.wire import sealing, transport
+from understudy.wire import host_messages as wire
+from understudy.wire import message_auth, transport
 
 pytestmark = pytest.mark.timeout(300)
 quickly = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -140,7 +140,7 @@ def test_a_recording_of_a_whole_line_is_refused(target: Target) -> None:
                     recorded.append(data)
                     await written(data)
 
-            sealed = sealing.SealedStream(Recorder(), agent.stream._reading, agent.stream._writing)
+            sealed = message_auth.AuthenticatedStream(Recorder(), agent.stream._reading, agent.stream._writing)
             await sealed.write(wire.encode(greeting("guest")))
             await agent.hear(wire.Welcome)
         return await _raw(target.place, recorded, [("understudy-nonce-bin", b"x" * 16)])
@@ -155,7 +155,7 @@ def test_a_message_that_is_said_twice_on_its_own_line_is_refused(target: Target)
     async def story() -> None:
         async with attending(target.place, "guest") as agent:
             measured = wire.encode(wire.Measured(generation=1, timings={}))
-            sealed = agent.stream._writing.seal(measured)
+            sealed = agent.stream._writing.sign(measured)
             await agent.call.write(sealed)
             await agent.call.write(sealed)
             assert await agent.ended() == "UNAUTHENTICATED"
@@ -219,8 +219,8 @@ def test_well_formed_events_in_any_order_are_refused_or_understood(told: list[tu
     """From hosts that know the token: they may ruin their own job, but nothing may raise anything but a refusal."""
 
     async def story() -> None:
-        keeper, clock = MemoryKeeper(), SetClock()
-        leader = Leader(await keeper.lead("here:1"), keeper=keeper, clock=clock, journals=())
+        state_store, clock = MemoryStateStore(), SetClock()
+        leader = Leader(await state_store.lead("here:1"), state_store=state_store, clock=clock, journals=())
         await leader.begin()
         lines = {}
         for host in "ab":

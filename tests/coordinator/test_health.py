@@ -117,7 +117,7 @@ def test_nonsense(target: Target, request_: bytes) -> None:
 
 
 def test_who_says_nothing_is_not_waited_for(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_LIMIT", 0.1)
+    monkeypatch.setattr(http, "_TIMEOUT", 0.1)
     before = target.server.refused["no request in time"]
     assert target.send(b"GET /hea", end=False) == b""
     assert target.server.refused["no request in time"] == before + 1
@@ -150,7 +150,7 @@ def test_what_the_pages_say() -> None:
             assert (said["committed_step"], said["absent_ranks"]) == (None, [])
             assert said["refused"] == {"grpc": {"unauthorised": 2}, "http": {"not found": 1}}
             assert health(place.service) == {"healthy": True, "leading": True}
-            place.keeper.depose()
+            place.state_store.depose()
             assert health(place.service) == {"healthy": True, "leading": False}
 
     play(story)
@@ -191,7 +191,7 @@ def test_ready_is_who_leads_or_knows_who_does() -> None:
     async def story() -> None:
         async with coordinator() as place:
             assert is_ready(place.service)
-            place.keeper.depose()
+            place.state_store.depose()
             assert not is_ready(place.service)
         async with coordinator(leads=False) as place:
             place.service.leads = ""

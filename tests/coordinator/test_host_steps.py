@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 from tests.coordinator.acting import Play
-from tests.coordinator.leading_play import Cluster, Host
+from tests.coordinator.leader_play import Cluster, Host
 
 from understudy.coordinator.steps import Committed, HostSteps
 from understudy.errors import WireError
 from understudy.foundation.clock import SetClock
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank
 from understudy.protocol import events as ev
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 
 
 def steps_of(cluster: Cluster) -> HostSteps:

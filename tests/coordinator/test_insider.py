@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from tests.coordinator.leading_play import Cluster
+from tests.coordinator.leader_play import Cluster
 
 from understudy.errors import WireError
 from understudy.foundation.ids import Rank
 from understudy.protocol.stages import Stage
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 from understudy_testkit.faults.insider import Insider
 
 pytestmark = pytest.mark.timeout(120)

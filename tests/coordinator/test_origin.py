@@ -2,13 +2,13 @@
 
 import msgspec
 import pytest
-from tests.coordinator.leading_play import Cluster, Host, change_leaders, play
+from tests.coordinator.leader_play import Cluster, Host, change_leaders, play
 
 from understudy.errors import WireError
 from understudy.foundation.ids import Generation, MemberId, Rank
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 
 GARBAGE = wire.Bequeathed(member="m-1", content=b"garbage", rank=1, world=1, again=True)
 

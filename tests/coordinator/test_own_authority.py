@@ -10,7 +10,7 @@ from tests.coordinator.lines import LIMIT, coordinator, greeting, line_to, play
 from tests.coordinator.test_trust import _client_context, _get
 
 from understudy.coordinator.health import HealthServer
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 from understudy.wire.certificates import Certificates
 from understudy.wire.roles import PartyRole
 

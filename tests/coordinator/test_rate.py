@@ -6,7 +6,7 @@ from tests.coordinator.lines import attending, coordinator, play, until
 from understudy.coordinator.rate import LineRate
 from understudy.foundation.clock import SetClock
 from understudy.foundation.token_bucket import Rate
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 
 
 def test_a_burst_is_taken_and_then_it_is_so_many_a_second() -> None:

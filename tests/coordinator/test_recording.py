@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from tests.coordinator.acting import Play, RememberingPort
+from tests.coordinator.acting import Play, RememberedEffects
 
 from understudy.errors import Deposed
 from understudy.foundation.ids import Generation, MemberId
@@ -34,31 +34,31 @@ class SlowGenerations:
             await asyncio.sleep(0)
 
 
-async def trained(port: RememberingPort | None = None) -> tuple[Play, SlowGenerations]:
+async def trained(effects: RememberedEffects | None = None) -> tuple[Play, SlowGenerations]:
     play, store = Play(), SlowGenerations()
     play.coordinator._generations = store
-    if port is not None:
-        play.port = play.coordinator._port = port
+    if effects is not None:
+        play.effects = play.coordinator._effects = effects
     play.begin()
     await store.write()
-    play.port.take()
+    play.effects.take()
     return play, store
 
 
 def sent(play: Play, kind: type[msg.FromAgent]) -> list[object]:
-    return [entry[1] for entry in play.port.done if entry[0] == "send" and isinstance(entry[2], kind)]
+    return [entry[1] for entry in play.effects.done if entry[0] == "send" and isinstance(entry[2], kind)]
 
 
 def test_orders_wait_for_the_record_and_events_are_taken_meanwhile() -> None:
     async def scene() -> None:
         play, store = await trained()
         play.lose("m-1", at=10.0)
-        assert play.port.done == [] and play.coordinator.machine.generation == 2
+        assert play.effects.done == [] and play.coordinator.machine.generation == 2
         play.lose("m-2", at=10.1)
-        assert play.port.done == [] and play.coordinator.machine.generation == 3
+        assert play.effects.done == [] and play.coordinator.machine.generation == 3
         assert len(store.open) == 1, "one at a time"
         await store.write()
-        abandoned = [entry[2] for entry in play.port.done if isinstance(entry[-1], msg.Abandon)]
+        abandoned = [entry[2] for entry in play.effects.done if isinstance(entry[-1], msg.Abandon)]
         assert [message.generation for message in abandoned if isinstance(message, msg.Abandon)] == [2, 3]
 
     asyncio.run(scene())
@@ -92,7 +92,7 @@ def test_a_coordinator_that_may_not_record_does_nothing_any_more() -> None:
         play.coordinator.request_stop("enough", 1)
         play.coordinator.tick()
         await asyncio.sleep(0)
-        assert play.port.done == [] and store.open == []
+        assert play.effects.done == [] and store.open == []
 
     asyncio.run(scene())
 
@@ -103,7 +103,7 @@ def test_a_record_whose_writing_was_cancelled_is_no_record() -> None:
         play.lose("m-1", at=10.0)
         store.open.pop().cancel()
         await asyncio.sleep(0)
-        assert play.port.done == [] and play.coordinator.failed is not None
+        assert play.effects.done == [] and play.coordinator.failed is not None
 
     asyncio.run(scene())
 
@@ -112,9 +112,9 @@ def test_the_end_of_the_job_is_recorded_before_anybody_hears_of_it() -> None:
     async def scene() -> None:
         play, store = await trained()
         play.coordinator.request_stop("enough", 130)
-        assert play.port.done == []
+        assert play.effects.done == []
         await store.write()
-        assert [entry[0] for entry in play.port.done] == ["stop"]
+        assert [entry[0] for entry in play.effects.done] == ["stop"]
         assert store.facts[-1].ending.stopped is not None and store.facts[-1].ending.stopped.reason == "enough"
 
     asyncio.run(scene())
@@ -124,17 +124,17 @@ def test_a_port_that_answers_at_once_after_a_record_does_not_mix_up_two_events()
     """The answer comes from within the sending to the first of two members."""
 
     async def scene() -> None:
-        class Port(RememberingPort):
+        class Effects(RememberedEffects):
             def send(self, member: MemberId, message: msg.FromAgent) -> None:
                 super().send(member, message)
                 if isinstance(message, msg.Abandon) and message.generation == 2 and member == "m-0":
                     play.lose("m-0", at=10.1)
 
-        port = Port()
-        play, store = await trained(port)
+        effects = Effects()
+        play, store = await trained(effects)
         play.lose("m-1", at=10.0)
         await store.write()
-        kinds = [(entry[1], type(entry[2]).__name__) for entry in port.done if entry[0] == "send"]
+        kinds = [(entry[1], type(entry[2]).__name__) for entry in effects.done if entry[0] == "send"]
         assert kinds[:2] == [("m-0", "Abandon"), ("m-2", "Assign")], "the first event is carried out to its end"
         assert play.coordinator.machine.generation >= 3
 
@@ -165,14 +165,14 @@ def test_a_replacement_gets_what_the_rank_left_and_only_of_its_own_world() -> No
         play.coordinator.inherited(MemberId("m-1"), b"left by rank 1")
         play.lose("m-1", at=10.0)
         await store.write()
-        (assign,) = [entry[2] for entry in play.port.done if isinstance(entry[-1], msg.Assign)]
+        (assign,) = [entry[2] for entry in play.effects.done if isinstance(entry[-1], msg.Assign)]
         assert isinstance(assign, msg.Assign) and assign.bequest == b"left by rank 1"
         play.coordinator.machine.round.state.founded_in = Generation(2)  # as if the world had started over
-        play.port.take()
+        play.effects.take()
         play.lose("m-2", at=11.0)
         await store.write()
         play.coordinator.handle(MemberConnected(at=11.1, member=MemberId("m-3")))
-        (assign,) = [entry[2] for entry in play.port.done if isinstance(entry[-1], msg.Assign)]
+        (assign,) = [entry[2] for entry in play.effects.done if isinstance(entry[-1], msg.Assign)]
         assert isinstance(assign, msg.Assign) and (assign.rank, assign.bequest) == (1, b"")
 
     asyncio.run(scene())
@@ -186,6 +186,6 @@ def test_a_stop_ends_the_deadlines() -> None:
         play.coordinator.request_stop("enough", 1)
         await store.write()
         assert play.coordinator.next_deadline() is None
-        assert isinstance(play.port.done[-1][1], StopJob)
+        assert isinstance(play.effects.done[-1][1], StopJob)
 
     asyncio.run(scene())

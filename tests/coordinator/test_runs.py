@@ -1,10 +1,10 @@
 """A job's name is used again and again: no run is taken for another one, and none goes on without its hosts."""
 
 import pytest
-from tests.coordinator.leading_play import POLICY, Cluster, Host, change_leaders, play
+from tests.coordinator.leader_play import POLICY, Cluster, Host, change_leaders, play
 
 from understudy.coordinator import runs
-from understudy.coordinator.leading import Leader
+from understudy.coordinator.leader import Leader
 from understudy.coordinator.runs import NOTHING_PAST, Past, RunOver
 from understudy.errors import SettingsError, WireError
 from understudy.protocol.commands import Outcome
@@ -25,7 +25,7 @@ async def succeed(cluster: Cluster, *, all_told: bool = True) -> str:
 
 async def next_coordinator(cluster: Cluster, *, fresh: bool, new_run: bool = False) -> Leader:
     """Another process leads. `fresh`: it was started after the last one's end, and looks what is there."""
-    past = await runs.look_back(cluster.keeper, "job", new_run=new_run) if fresh else NOTHING_PAST
+    past = await runs.look_back(cluster.state_store, "job", new_run=new_run) if fresh else NOTHING_PAST
     return await change_leaders(cluster, past)
 
 
@@ -137,11 +137,11 @@ def test_an_operator_may_give_up_a_run_that_is_under_way() -> None:
 
 def test_facts_that_cannot_be_read_are_a_sentence() -> None:
     async def scene(cluster: Cluster) -> None:
-        shelf = cluster.keeper._shelf  # type: ignore[attr-defined]  # the memory keeper's own
-        shelf.facts = b"written by who knows whom"
+        shared = cluster.state_store._shared  # type: ignore[attr-defined]  # the memory store's own
+        shared.facts = b"written by who knows whom"
         with pytest.raises(SettingsError, match=r"job train.*cannot be read.*--new-run"):
-            await runs.look_back(cluster.keeper, "train", new_run=False)
-        past = await runs.look_back(cluster.keeper, "train", new_run=True)
+            await runs.look_back(cluster.state_store, "train", new_run=False)
+        past = await runs.look_back(cluster.state_store, "train", new_run=True)
         assert past == Past(damaged=True)
         leader = await cluster.lead(past=past)
         await cluster.train()

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from tests.coordinator.lines import LIMIT, POLICY, TOKEN, attending, coordinator, greeting, line_to, play, until
 
-from understudy.coordinator.keeping import Shelf
 from understudy.coordinator.service import Service
+from understudy.coordinator.state_store import SharedMemoryState
 from understudy.errors import SettingsError
 from understudy.foundation.ids import Generation, HostId, MemberId, StepNumber
 from understudy.protocol import events as ev
@@ -17,7 +17,7 @@ from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.liveness import Condition, Sighting
 from understudy.protocol.positions import Position
 from understudy.protocol.stages import Stage
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 from understudy.wire import messages as msg
 from understudy.wire import versions
 from understudy.wire.issuing import make_set
@@ -53,7 +53,7 @@ def test_two_hosts_found_a_world_and_a_death_opens_a_generation_on_both() -> Non
             while not isinstance(told, msg.Abandon):
                 told = (await b.hear(wire.Tell)).message
             assert told.generation == machine.generation == 2
-            assert place.keeper is not None and await place.keeper.read() is not None
+            assert place.state_store is not None and await place.state_store.read() is not None
 
     play(story)
 
@@ -116,19 +116,19 @@ def test_a_leader_whose_term_is_over_decides_nothing_and_says_nothing_more() -> 
     """Orders that still wait in its queues stay there, and what hosts tell it changes nothing."""
 
     async def story() -> None:
-        shelf = Shelf()
-        async with coordinator(shelf=shelf) as old, attending(old, "a") as a, attending(old, "b") as b:
+        shared = SharedMemoryState()
+        async with coordinator(shared=shared) as old, attending(old, "a") as a, attending(old, "b") as b:
             machine = await _machine(old)
             start = await a.hear(wire.Start)
             await b.hear(wire.Start)
-            before = (machine.generation, machine.stage, await old.keeper.read())
-            old.keeper.depose()  # in the same moment, before anything else runs:
+            before = (machine.generation, machine.stage, await old.state_store.read())
+            old.state_store.depose()  # in the same moment, before anything else runs:
             old.leading.lines.kill(MemberId(start.member), hang=False, reason="too late")
             await a.tell(ev.MemberLost(at=0.0, member=MemberId(start.member), cause=_killed()))
             with pytest.raises(AssertionError, match="the line ended"):
                 await _hear_or_end(a, wire.Kill)
             await _hear_end(b)
-            assert (machine.generation, machine.stage, await old.keeper.read()) == before
+            assert (machine.generation, machine.stage, await old.state_store.read()) == before
             assert old.leading.over.is_set() and not old.leading.lines.lines
             async with line_to(old) as again:
                 await again.say(greeting("a"))
@@ -152,11 +152,11 @@ async def _hear_end(agent: Any) -> None:
 
 def test_the_next_leader_goes_on_from_what_was_kept_and_the_old_one_cannot_write() -> None:
     async def story() -> None:
-        shelf = Shelf()
-        async with coordinator(shelf=shelf) as old, coordinator(shelf=shelf, leads=False) as new:
+        shared = SharedMemoryState()
+        async with coordinator(shared=shared) as old, coordinator(shared=shared, leads=False) as new:
             async with attending(old, "a") as a, attending(old, "b") as b:
                 starts = {"a": await a.hear(wire.Start), "b": await b.hear(wire.Start)}
-            old.keeper.depose()
+            old.state_store.depose()
             await new.lead()
             members = {host: [start.member] for host, start in starts.items()}
             async with attending(new, "a", members=members["a"], term=1) as again:
@@ -165,15 +165,15 @@ def test_the_next_leader_goes_on_from_what_was_kept_and_the_old_one_cannot_write
                 await again.tell(ev.MemberConnected(at=0.0, member=MemberId(members["a"][0])))
                 assert (await again.hear(wire.Tell)).term == 2
             old.leading.gone(old.leading.lines.open(HostId("a")), "a late thought")
-            assert shelf.term == 2 and await new.keeper.read() == shelf.facts
+            assert shared.term == 2 and await new.state_store.read() == shared.facts
 
     play(story)
 
 
 def test_a_job_that_has_ended_stays_ended_for_the_next_leader() -> None:
     async def story() -> None:
-        shelf = Shelf()
-        async with coordinator(shelf=shelf) as old, coordinator(shelf=shelf, leads=False) as new:
+        shared = SharedMemoryState()
+        async with coordinator(shared=shared) as old, coordinator(shared=shared, leads=False) as new:
             async with attending(old, "a") as a, attending(old, "b"):
                 await a.hear(wire.Start)
                 deciding, run = old.leading.coordinator, old.leading.run
@@ -181,7 +181,7 @@ def test_a_job_that_has_ended_stays_ended_for_the_next_leader() -> None:
                 deciding.request_stop("enough", 5)
                 assert (await a.hear(wire.Stop)).exit_code == 5
             await old.leading.over.wait()
-            old.keeper.depose()
+            old.state_store.depose()
             await new.lead()
             assert new.leading.over.is_set() and new.leading.outcome == old.leading.outcome
             assert not new.leading.all_told
@@ -192,7 +192,7 @@ def test_a_job_that_has_ended_stays_ended_for_the_next_leader() -> None:
                 refusal = await early.hear(wire.Refuse)
                 assert "is for the next one" in refusal.reason and not refusal.final
             await new.leading.record_farewell()
-            new.keeper.depose()
+            new.state_store.depose()
             await old.lead()
             assert old.leading.outcome is not None and old.leading.all_told
 
@@ -328,7 +328,7 @@ def test_handshakes_that_never_begin_are_bounded(tmp_path: Path) -> None:
     make_set(tmp_path, ["boss"])
 
     async def story() -> None:
-        async with coordinator(most_hosts=20, certificates=tmp_path / "boss") as place:
+        async with coordinator(max_hosts=20, certificates=tmp_path / "boss") as place:
             idle = [await asyncio.open_connection("127.0.0.1", place.port) for _ in range(60)]
             ends = [asyncio.create_task(reader.read()) for reader, _ in idle]
             await until(lambda: sum(end.done() for end in ends) == 40, "those beyond the limit to be closed", 5.0)

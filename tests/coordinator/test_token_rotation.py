@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 from tests.coordinator.lines import LIMIT, TOKEN, Place, coordinator, greeting, line_to, play, until
-from tests.coordinator.test_relay_lines import relay
+from tests.coordinator.test_client_connections import client
 
 from understudy.cli.main import main
-from understudy.coordinator.keeping import MemoryKeeper
 from understudy.coordinator.service import Service
+from understudy.coordinator.state_store import MemoryStateStore
 from understudy.errors import SettingsError
 from understudy.files.private import write_private
 from understudy.files.rereading import RereadingWatch
 from understudy.foundation.ids import HostId
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 from understudy.wire.job_tokens import JobTokens
 from understudy_testkit.faults.coordinators import CoordinatorProcess, running
 from understudy_testkit.faults.operator import TOKEN as OPERATOR
@@ -39,7 +39,7 @@ def test_old_and_new_are_heard_until_the_old_one_is_removed(tmp_path: Path) -> N
     async def story() -> None:
         tokens = JobTokens.read(write(tmp_path, TOKEN))
         service = Service("job", tokens)
-        place = Place(service, await service.open("127.0.0.1:0", None), MemoryKeeper())
+        place = Place(service, await service.open("127.0.0.1:0", None), MemoryStateStore())
         await place.lead()
         try:
             async with line_to(place) as before:
@@ -58,7 +58,7 @@ def test_old_and_new_are_heard_until_the_old_one_is_removed(tmp_path: Path) -> N
                 await before.ended()
                 assert service.refused == {"unauthorised": 2}
         finally:
-            await place.keeper.close()
+            await place.state_store.close()
             await service.close()
 
     play(story)
@@ -67,7 +67,7 @@ def test_old_and_new_are_heard_until_the_old_one_is_removed(tmp_path: Path) -> N
 def test_an_agent_takes_the_first_token_of_its_file_for_its_next_line(tmp_path: Path) -> None:
     async def story() -> None:
         own = JobTokens.read(write(tmp_path, TOKEN))
-        async with coordinator() as place, relay([place.address], token=own) as (agent, hands):
+        async with coordinator() as place, client([place.address], token=own) as (agent, effects):
             await until(lambda: agent.connected, "a line with the old one")
             write(tmp_path, NEXT, TOKEN)
             assert own.read_again()
@@ -75,7 +75,7 @@ def test_an_agent_takes_the_first_token_of_its_file_for_its_next_line(tmp_path: 
             before = place.leading.lines.lines[HostId("a")]
             before.close()
             await until(lambda: place.leading.lines.lines.get(HostId("a"), before) is not before, "one with the next")
-            assert not hands.stopped and not place.service.refused
+            assert not effects.stopped and not place.service.refused
 
     play(story)
 
@@ -118,7 +118,7 @@ def test_a_coordinator_takes_new_tokens_without_a_restart(tmp_path: Path) -> Non
     api = write_tokens(tmp_path / "api")
     with running(tmp_path, "c", TOKEN, "--http-tokens", str(api), "--log-format", "json") as process:
         process.find(r"(leading), term 1", 60.0)
-        place = Place(Service("job", TOKEN), int(process.address.rpartition(":")[2]), MemoryKeeper())
+        place = Place(Service("job", TOKEN), int(process.address.rpartition(":")[2]), MemoryStateStore())
         write(tmp_path, TOKEN, NEXT)
         write_private(api, b'[[token]]\nname = "on-call"\nroles = ["act"]\ntoken = "another-token-for-people"\n')
         process.find(r"(the tokens in --token-file \S+ are new ones)", 60.0)

@@ -13,11 +13,11 @@ from tests.coordinator.lines import LIMIT, TOKEN, Place, coordinator, greeting, 
 
 from understudy.cli.main import main
 from understudy.coordinator.health import HealthServer
-from understudy.coordinator.keeping import MemoryKeeper
 from understudy.coordinator.service import Service
+from understudy.coordinator.state_store import MemoryStateStore
 from understudy.errors import SettingsError
 from understudy.files.private import write_private
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 from understudy.wire import transport
 from understudy.wire.certificates import Certificates
 from understudy.wire.issuing import make_set
@@ -203,7 +203,7 @@ def test_renewed_certificates_count_at_the_next_connection_and_end_none(tmp_path
     async def story() -> None:
         service = Service("job", TOKEN)
         coordinators, agents, others = (Certificates.read(tmp_path / "set" / party) for party in ("boss", "a", "b"))
-        place = Place(service, await service.open("127.0.0.1:0", coordinators), MemoryKeeper())
+        place = Place(service, await service.open("127.0.0.1:0", coordinators), MemoryStateStore())
         await place.lead()
         try:
             async with line_to(place, certificates=agents) as before:
@@ -221,7 +221,7 @@ def test_renewed_certificates_count_at_the_next_connection_and_end_none(tmp_path
                 await before.ended()
                 assert not service.refused
         finally:
-            await place.keeper.close()
+            await place.state_store.close()
             await service.close()
 
     play(story)

@@ -6,7 +6,7 @@ import pytest
 from tests.end_to_end.running import MARK, processes, wait_until
 
 from understudy.ledger.reading import Run
-from understudy_testkit.faults.proving import Setup, perform, require_success
+from understudy_testkit.faults.assertions import Setup, perform, require_success
 
 
 @pytest.fixture(autouse=True)

@@ -101,6 +101,6 @@ class Running:
 def understudy_run(folder: Path, *script: str, ranks: int = 2, spares: int = 1, flags: tuple[str, ...] = ()) -> Running:
     return Running(
         folder,
-        *("-m", "understudy", "run", "--plain", "--run-dir", str(folder / "run"), "--nproc-per-node", str(ranks)),
-        *("--spares", str(spares), "--digest-every", "1", *flags, *script),
+        *("-m", "understudy", "run", "--no-progress", "--run-dir", str(folder / "run"), "--nproc-per-node", str(ranks)),
+        *("--spares", str(spares), "--ledger-digest-every", "1", *flags, *script),
     )

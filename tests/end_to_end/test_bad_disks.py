@@ -53,13 +53,13 @@ def test_a_full_disk_under_the_run_folder(tmp_path: Path, reference: Running) ->
                 "-m",
                 "understudy",
                 "run",
-                "--plain",
+                "--no-progress",
                 "--run-dir",
                 str(tmp_path / "job" / "run"),
                 "--nproc-per-node",
                 "2",
             ),
-            *("--spares", "0", "--digest-every", "1", SCRIPT, str(STEPS)),
+            *("--spares", "0", "--ledger-digest-every", "1", SCRIPT, str(STEPS)),
         ) as job,
     ):
         assert job.wait() == 0, job.output
@@ -134,7 +134,7 @@ def test_shared_memory_that_is_full_and_a_rank_that_is_killed_after_that(tmp_pat
         pytest.skip("mount namespaces are not permitted here")
     proof = tmp_path / "killed"
     script = f"{SCRIPT} {STEPS} --fill-at {MIDDLE - 50} /dev/shm/full --kill-at {MIDDLE} {proof}"
-    flags = f"--plain --run-dir {tmp_path / 'run'} --nproc-per-node 2 --spares 1 --digest-every 1"
+    flags = f"--no-progress --run-dir {tmp_path / 'run'} --nproc-per-node 2 --spares 1 --ledger-digest-every 1"
     inside = f"mount -t tmpfs -o size=400k none /dev/shm && exec {sys.executable} -m understudy run {flags} {script}"
     become = "import os, sys; os.execvp('unshare', ['unshare', '-m', 'sh', '-c', sys.argv[1]])"
     with Running(tmp_path, "-c", become, inside) as job:

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.running import SCRIPTS, understudy_run
 
-from understudy.ledger.comparing import Verdict, compare
+from understudy.ledger.comparing import ComparisonVerdict, compare
 from understudy.ledger.reading import Run, read_run
 from understudy.protocol.commands import DecisionKind
-from understudy_testkit.faults.catalogue import Fault, Kind, Place
-from understudy_testkit.faults.proving import Setup, prove_identical
+from understudy_testkit.faults.assertions import Setup, prove_identical
+from understudy_testkit.faults.catalogue import Fault, FaultPoint, Kind
 
 pytestmark = pytest.mark.processes
 
 FAULTS = [
-    Fault(name="killed", kind=Kind.KILL, rank=1, place=Place.FORWARD, step=6),
-    Fault(name="spoilt", kind=Kind.SPOIL, rank=1, place=Place.RESUME, joiner=True, after="killed"),
+    Fault(name="killed", kind=Kind.KILL, rank=1, place=FaultPoint.FORWARD, step=6),
+    Fault(name="spoilt", kind=Kind.SPOIL, rank=1, place=FaultPoint.RESUME, joiner=True, after="killed"),
 ]
 
 
@@ -28,8 +28,8 @@ def reasons(run: Run, kind: DecisionKind) -> list[str]:
 @pytest.mark.parametrize(
     ("mode", "flags", "rung"),
     [
-        ("fsdp", ("--peer-memory", "1"), "peer memory: everybody"),
-        ("ddp", ("--compare-twins", "1"), "rewind: everybody goes back to the state before step 6"),
+        ("fsdp", ("--peer-snapshot-every", "1"), "peer memory: everybody"),
+        ("ddp", ("--check-replicas-every", "1"), "rewind: everybody goes back to the state before step 6"),
     ],
     ids=["an older copy", "the agreed state"],
 )
@@ -50,7 +50,7 @@ def test_the_world_steps_down(
     ("flags", "then"),
     [
         # The news that all agree on the state before step 5 may come too late: rank 1 dies early in that step.
-        (("--compare-twins", "1"), "rewind: everybody goes back to the state before step [45],"),
+        (("--check-replicas-every", "1"), "rewind: everybody goes back to the state before step [45],"),
         ((), "there was nothing to step down to"),
     ],
     ids=["the agreed state", "nothing below"],
@@ -70,4 +70,4 @@ def test_a_loss_that_is_not_finite_is_seen_and_where_nothing_is_below_only_said(
     assert "rank 1 after step 5: its loss is not finite (inf)" in stepped
     assert any(re.search(then, record.reason) for record in run.decisions), [record.reason for record in run.decisions]
     comparison = compare(read_run(quiet.run_dir), run)
-    assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
+    assert comparison.verdict is ComparisonVerdict.IDENTICAL, comparison.sentence()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.running import SCRIPTS, understudy_run
 
-from understudy.ledger.comparing import Verdict, compare
+from understudy.ledger.comparing import ComparisonVerdict, compare
 from understudy.ledger.reading import Run, read_run
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
@@ -24,7 +24,7 @@ def test_a_body_that_differs_by_step_is_exact_after_a_swap(tmp_path: Path, body:
     expected = run(tmp_path / "quiet", body)
     found = run(tmp_path / "hurt", body, *kill)
     comparison = compare(expected, found)
-    assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
+    assert comparison.verdict is ComparisonVerdict.IDENTICAL, comparison.sentence()
     swapped = [f"{recovery.step}:{swap[0]}" for recovery in found.recoveries for swap in recovery.swaps]
     assert swapped == list(kill)
 

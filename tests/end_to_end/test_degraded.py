@@ -7,15 +7,15 @@ import pytest
 
 from understudy.ledger.exactly_once import prove
 from understudy.ledger.reading import Run
-from understudy_testkit.faults.catalogue import Fault, Kind, Place
-from understudy_testkit.faults.proving import Setup, perform, require_fired, require_success
+from understudy_testkit.faults.assertions import Setup, perform, require_fired, require_success
+from understudy_testkit.faults.catalogue import Fault, FaultPoint, Kind
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 
 
-@pytest.mark.parametrize("place", [Place.COLLECTIVE, Place.IN_OPTIMIZER])
+@pytest.mark.parametrize("place", [FaultPoint.COLLECTIVE, FaultPoint.IN_OPTIMIZER])
 def test_a_world_without_spares_finishes_without_the_lost_rank(
-    tmp_path: Path, place: Place, reference: Callable[[Setup], Run]
+    tmp_path: Path, place: FaultPoint, reference: Callable[[Setup], Run]
 ) -> None:
     setup = Setup(ranks=3, spares=0, steps=8)
     fault = Fault(name="k", kind=Kind.KILL, rank=1, place=place, step=3)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.running import SCRIPTS, understudy_run
 
-from understudy.ledger.comparing import Verdict, compare
+from understudy.ledger.comparing import ComparisonVerdict, compare
 from understudy.ledger.reading import read_run
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
@@ -22,5 +22,5 @@ def test_a_first_step_that_changes_nothing_makes_no_twins(tmp_path: Path, flags:
         runs.append(read_run(job.run_dir))
     assert (folder / "killed").exists()
     comparison = compare(*runs)
-    assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
+    assert comparison.verdict is ComparisonVerdict.IDENTICAL, comparison.sentence()
     assert [swap[0] for recovery in runs[1].recoveries for swap in recovery.swaps] == [1]

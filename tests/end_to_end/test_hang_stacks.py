@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from understudy_testkit.faults.catalogue import Fault, Kind, Place
-from understudy_testkit.faults.proving import Setup, perform, require_fired, require_success
+from understudy_testkit.faults.assertions import Setup, perform, require_fired, require_success
+from understudy_testkit.faults.catalogue import Fault, FaultPoint, Kind
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 
@@ -13,14 +13,14 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 @pytest.mark.parametrize(
     ("kind", "place", "words"),
     [
-        (Kind.SPIN, Place.FORWARD, "in _spin at injector.py:"),
-        (Kind.HOLD_GIL, Place.FORWARD, "did not answer: it is stuck below Python"),
-        (Kind.STOP, Place.COLLECTIVE, "stopped (by a signal or a debugger)"),
+        (Kind.SPIN, FaultPoint.FORWARD, "in _spin at injector.py:"),
+        (Kind.HOLD_GIL, FaultPoint.FORWARD, "did not answer: it is stuck below Python"),
+        (Kind.STOP, FaultPoint.COLLECTIVE, "stopped (by a signal or a debugger)"),
     ],
     ids=["python-loop", "native-call", "sigstop"],
 )
 def test_the_place_of_every_rank_is_told_before_the_recovery(
-    tmp_path: Path, kind: Kind, place: Place, words: str
+    tmp_path: Path, kind: Kind, place: FaultPoint, words: str
 ) -> None:
     fault = Fault(name="hang", kind=kind, rank=1, place=place, step=6)
     outcome = require_success(perform(tmp_path, Setup(ranks=3, steps=12), [fault], timeout=240.0))

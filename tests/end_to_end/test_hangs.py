@@ -7,8 +7,8 @@ import pytest
 
 from understudy.ledger.reading import Run
 from understudy.protocol.commands import DecisionKind
-from understudy_testkit.faults.catalogue import Fault, Kind, Place
-from understudy_testkit.faults.proving import Setup, prove_identical
+from understudy_testkit.faults.assertions import Setup, prove_identical
+from understudy_testkit.faults.catalogue import Fault, FaultPoint, Kind
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 SETUP = Setup(ranks=2, steps=12)
@@ -17,14 +17,14 @@ SETUP = Setup(ranks=2, steps=12)
 @pytest.mark.parametrize(
     ("kind", "rank", "place"),
     [
-        (Kind.SPIN, 0, Place.FORWARD),
-        (Kind.HOLD_GIL, 1, Place.FORWARD),
-        (Kind.STOP, 1, Place.COLLECTIVE),
+        (Kind.SPIN, 0, FaultPoint.FORWARD),
+        (Kind.HOLD_GIL, 1, FaultPoint.FORWARD),
+        (Kind.STOP, 1, FaultPoint.COLLECTIVE),
     ],
     ids=["python-loop", "native-call", "sigstop"],
 )
 def test_a_rank_that_hangs_is_killed_and_replaced(
-    tmp_path: Path, reference: Callable[[Setup], Run], kind: Kind, rank: int, place: Place
+    tmp_path: Path, reference: Callable[[Setup], Run], kind: Kind, rank: int, place: FaultPoint
 ) -> None:
     fault = Fault(name="hang", kind=kind, rank=rank, place=place, step=6)
     outcome = prove_identical(tmp_path, SETUP, reference(SETUP), [fault], timeout=240.0)

@@ -11,9 +11,9 @@ import pytest
 from tests.end_to_end.running import SCRIPTS, Running, processes, understudy_run, wait_until
 
 from understudy.foundation.parenthood import children_of
-from understudy.ledger.comparing import Verdict, compare
+from understudy.ledger.comparing import ComparisonVerdict, compare
 from understudy.ledger.reading import Run, read_run
-from understudy_testkit.faults.proving import Setup
+from understudy_testkit.faults.assertions import Setup
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 SETUP = Setup(ranks=2, steps=12)
@@ -47,7 +47,7 @@ def test_so_does_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert seen["m-2"] == seen["m-0"]
 
 
-@pytest.mark.parametrize("flags", [(), ("--no-nursery",)])
+@pytest.mark.parametrize("flags", [(), ("--no-fork-server",)])
 def test_a_traceback_begins_in_the_script(tmp_path: Path, flags: tuple[str, ...]) -> None:
     """The error is raised between two steps, and a swap heals it: the next member never comes to that place."""
     with understudy_run(tmp_path, FACTS, str(tmp_path), "fails", flags=flags) as job:
@@ -105,13 +105,13 @@ def test_workers_outlive_their_nursery_and_a_new_one_serves(
         assert job.wait() == 0, job.output
     run = read_run(job.run_dir)
     comparison = compare(reference(SETUP), run)
-    assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
+    assert comparison.verdict is ComparisonVerdict.IDENTICAL, comparison.sentence()
     assert [recovery.step for recovery in run.recoveries] == [3, 6, 9]
 
 
 def test_a_run_without_a_nursery(tmp_path: Path, mark: str, reference: Callable[[Setup], Run]) -> None:
     script = (str(SCRIPTS / "gated.py"), str(tmp_path), "4", "--mode", SETUP.mode, "--steps", str(SETUP.steps))
-    with understudy_run(tmp_path, *script, flags=("--no-nursery",)) as job:
+    with understudy_run(tmp_path, *script, flags=("--no-fork-server",)) as job:
         wait_at(tmp_path, 4)
         job.wait_for_output("spares: 1 warm")
         assert nursery_of(mark) is None
@@ -119,4 +119,4 @@ def test_a_run_without_a_nursery(tmp_path: Path, mark: str, reference: Callable[
         (tmp_path / "go-4").touch()
         assert job.wait() == 0, job.output
     comparison = compare(reference(SETUP), read_run(job.run_dir))
-    assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
+    assert comparison.verdict is ComparisonVerdict.IDENTICAL, comparison.sentence()

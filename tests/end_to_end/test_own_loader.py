@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.running import SCRIPTS, understudy_run
 
-from understudy.ledger.comparing import Verdict, compare
+from understudy.ledger.comparing import ComparisonVerdict, compare
 from understudy.ledger.exactly_once import prove
 from understudy.ledger.reading import Run, read_run
 
@@ -45,7 +45,7 @@ def test_a_killed_rank_reads_on_where_it_was(
     assert (tmp_path / "killed").exists()
     run = read_run(job.run_dir)
     comparison = compare(expected, run)
-    assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
+    assert comparison.verdict is ComparisonVerdict.IDENTICAL, comparison.sentence()
     assert [swap[0] for recovery in run.recoveries for swap in recovery.swaps] == [1]
     if "--stateful" not in flags:
         assert job.output.count("workers left: 0") == 2, "the loop has ended its workers"
@@ -57,7 +57,7 @@ def test_a_dead_worker_is_an_error_of_its_rank_that_names_it(tmp_path: Path, und
     assert (tmp_path / "killed").exists()
     assert "DataLoader worker (pid" in job.output, job.output
     comparison = compare(undisturbed(), read_run(job.run_dir))
-    assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
+    assert comparison.verdict is ComparisonVerdict.IDENTICAL, comparison.sentence()
 
 
 def test_without_a_spare_the_others_take_its_samples(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.running import SCRIPTS, understudy_run
 
-from understudy.ledger.comparing import Verdict, compare
+from understudy.ledger.comparing import ComparisonVerdict, compare
 from understudy.ledger.reading import read_run
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
@@ -27,5 +27,5 @@ def test_a_replacement_goes_on_with_its_predecessors_buffers(
         runs.append(read_run(job.run_dir))
     assert {path.name for path in folder.glob("killed-*")} == {"killed-4", "killed-7"}
     comparison = compare(*runs)
-    assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
+    assert comparison.verdict is ComparisonVerdict.IDENTICAL, comparison.sentence()
     assert comparison.compared["buffers"] > 0

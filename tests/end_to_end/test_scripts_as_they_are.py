@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.running import SCRIPTS, understudy_run
 
-from understudy.ledger.comparing import Verdict, compare
+from understudy.ledger.comparing import ComparisonVerdict, compare
 from understudy.ledger.reading import Run, read_run
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
@@ -56,7 +56,7 @@ def test_everything_that_a_script_does_survives_a_swap(
     assert (tmp_path / "killed").exists()
     run = read_run(job.run_dir)
     comparison = compare(expected, run)
-    assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
+    assert comparison.verdict is ComparisonVerdict.IDENTICAL, comparison.sentence()
     assert [swap[0] for recovery in run.recoveries for swap in recovery.swaps] == [3]
 
 
@@ -74,7 +74,7 @@ def test_a_script_that_names_only_its_own_functions(tmp_path: Path) -> None:
 
 def test_a_script_that_works_on_after_its_last_step_is_not_called_hanging(tmp_path: Path) -> None:
     script = (OWN_FUNCTIONS, str(tmp_path / "result"), "--tail", "5")
-    with understudy_run(tmp_path, *script, flags=("--hang-floor", "2")) as job:
+    with understudy_run(tmp_path, *script, flags=("--step-timeout-min", "2")) as job:
         assert job.wait() == 0, job.output
         assert "no progress:" not in job.output
     assert (tmp_path / "result").exists() and not (tmp_path / "run" / "stacks").exists()

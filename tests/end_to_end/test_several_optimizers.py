@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.running import SCRIPTS, understudy_run
 
-from understudy.ledger.comparing import Verdict, compare
+from understudy.ledger.comparing import ComparisonVerdict, compare
 from understudy.ledger.reading import Run, read_run
 from understudy.protocol.commands import DecisionKind
 
@@ -49,7 +49,7 @@ def test_a_loss_after_an_optimizer_has_stepped(
 ) -> None:
     struck = run(tmp_path, body, place)
     comparison = compare(undisturbed(body), struck)
-    assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
+    assert comparison.verdict is ComparisonVerdict.IDENTICAL, comparison.sentence()
     assert [swap[0] for recovery in struck.recoveries for swap in recovery.swaps] == [1]
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from understudy.protocol.commands import DecisionKind
-from understudy_testkit.faults.catalogue import Fault, Kind, Place
-from understudy_testkit.faults.proving import Setup, perform, prove_identical, require_success
+from understudy_testkit.faults.assertions import Setup, perform, prove_identical, require_success
+from understudy_testkit.faults.catalogue import Fault, FaultPoint, Kind
 
 SETUP = Setup(mode="ddp-static", ranks=2, spares=1, steps=8)
 
@@ -16,7 +16,7 @@ SETUP = Setup(mode="ddp-static", ranks=2, spares=1, steps=8)
 def test_a_rank_is_replaced_with_the_same_buckets(tmp_path: Path) -> None:
     reference = require_success(perform(tmp_path / "reference", SETUP)).run
     for step, started_over in ((1, 1), (2, 0)):
-        fault = Fault(name=f"in-{step}", kind=Kind.KILL, rank=1, place=Place.COLLECTIVE, step=step)
+        fault = Fault(name=f"in-{step}", kind=Kind.KILL, rank=1, place=FaultPoint.COLLECTIVE, step=step)
         outcome = prove_identical(tmp_path / str(step), SETUP, reference, [fault], 120.0)
         kinds = [decision.kind for decision in outcome.run.decisions]
         assert kinds.count(DecisionKind.START_OVER.value) == started_over

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.running import SCRIPTS, Seen, processes, understudy_run, wait_until
 
-from understudy.ledger.comparing import Verdict, compare
+from understudy.ledger.comparing import ComparisonVerdict, compare
 from understudy.ledger.reading import Run, read_run
-from understudy_testkit.faults.proving import Setup
+from understudy_testkit.faults.assertions import Setup
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 SETUP = Setup(ranks=2, steps=12)
@@ -40,5 +40,5 @@ def test_training_goes_on_without_the_store_and_a_later_swap_finds_the_new_one(
         assert job.wait() == 0, job.output
     run = read_run(job.run_dir)
     comparison = compare(reference(SETUP), run)
-    assert comparison.verdict is Verdict.IDENTICAL, comparison.sentence()
+    assert comparison.verdict is ComparisonVerdict.IDENTICAL, comparison.sentence()
     assert [recovery.step for recovery in run.recoveries] == [8]

@@ -8,8 +8,8 @@ from understudy_testkit.faults.catalogue import (
     IN_RECOVERY,
     IN_STEP,
     Fault,
+    FaultPoint,
     Kind,
-    Place,
     load_schedule,
     save_schedule,
 )
@@ -20,15 +20,15 @@ def test_a_schedule_survives_its_file(tmp_path: Path) -> None:
     faults = [
         Fault(name=f"{kind}-{place}", kind=kind, rank=rank, place=place, step=None if place in IN_RECOVERY else 4)
         for rank, kind in enumerate(Kind)
-        for place in Place
+        for place in FaultPoint
     ]
-    faults.append(Fault(name="x", kind=Kind.KILL, rank=0, place=Place.REGROUP, joiner=True, after="y", times=3))
+    faults.append(Fault(name="x", kind=Kind.KILL, rank=0, place=FaultPoint.REGROUP, joiner=True, after="y", times=3))
     save_schedule(tmp_path / "faults.json", faults)
     assert load_schedule(tmp_path / "faults.json") == tuple(faults)
 
 
 def test_every_place_is_in_a_step_or_in_a_recovery() -> None:
-    assert sorted((*IN_STEP, *AT_FENCE, *IN_RECOVERY, *IN_MOVE)) == sorted(Place)
+    assert sorted((*IN_STEP, *AT_FENCE, *IN_RECOVERY, *IN_MOVE)) == sorted(FaultPoint)
 
 
 def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from understudy.ledger.records import DecisionRecord
-from understudy_testkit.faults.catalogue import IN_RECOVERY, Kind, Place
+from understudy_testkit.faults.catalogue import IN_RECOVERY, FaultPoint, Kind
 from understudy_testkit.faults.chaos import RANKS, ROOM, Act, Happening, Mode, Schedule, draw, steps_for
 from understudy_testkit.faults.chaos_decisions import determined
 
@@ -56,7 +56,9 @@ def test_nobody_loses_the_last_holder_of_anything(schedule: Schedule) -> None:
 
 
 def test_a_thread_strikes_only_with_what_hurts_the_whole_process() -> None:
-    in_collective = {fault.kind for schedule in MANY for fault in schedule.faults if fault.place is Place.COLLECTIVE}
+    in_collective = {
+        fault.kind for schedule in MANY for fault in schedule.faults if fault.place is FaultPoint.COLLECTIVE
+    }
     assert in_collective == {Kind.KILL, Kind.STOP, Kind.HOLD_GIL}
 
 

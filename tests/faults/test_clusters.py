@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from understudy.ledger.records import StepRecord
+from understudy_testkit.faults.assertions import Setup
 from understudy_testkit.faults.clusters import Cluster, Started
-from understudy_testkit.faults.proving import Setup
 
 _HOLD = "import sys; file = open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
 

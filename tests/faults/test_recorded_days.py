@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from understudy_testkit.faults.alert_replay import Alert
-from understudy_testkit.faults.proving import NotProven
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.recorded_days import Day, Recording, Scraped, record, replay
 
 pytestmark = pytest.mark.timeout(180)

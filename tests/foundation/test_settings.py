@@ -3,7 +3,7 @@ import pytest
 from understudy.errors import SettingsError
 from understudy.foundation.clock import SetClock, SystemClock
 from understudy.foundation.ids import MemberId
-from understudy.foundation.settings import PlainSettings, WorkerSettings
+from understudy.foundation.settings import FORMER_NAMES, PlainSettings, WorkerSettings
 
 SETTINGS = WorkerSettings(
     socket="/run/agent",
@@ -13,7 +13,7 @@ SETTINGS = WorkerSettings(
     progress_file="/run/m-7.progress",
     store_host="127.0.0.1",
     store_port=29500,
-    digest_every=5,
+    ledger_digest_every=5,
 )
 
 
@@ -33,10 +33,18 @@ def test_a_missing_variable_is_named(missing: str) -> None:
         WorkerSettings.from_environment(environment)
 
 
-@pytest.mark.parametrize("name", ["UNDERSTUDY_STORE_PORT", "UNDERSTUDY_DIGEST_EVERY"])
+@pytest.mark.parametrize("name", ["UNDERSTUDY_STORE_PORT", "UNDERSTUDY_LEDGER_DIGEST_EVERY"])
 def test_a_variable_that_is_no_number_is_named(name: str) -> None:
     with pytest.raises(SettingsError, match=f"{name}.*many"):
         WorkerSettings.from_environment(SETTINGS.to_environment() | {name: "many"})
+
+
+@pytest.mark.parametrize(("former", "name"), FORMER_NAMES.items())
+def test_a_former_name_is_read_with_a_notice(former: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    environment = SETTINGS.to_environment()
+    environment[former] = environment.pop(name)
+    assert WorkerSettings.from_environment(environment) == SETTINGS
+    assert f"{former} is now called {name}" in capsys.readouterr().err
 
 
 def test_the_variables_of_torchrun() -> None:

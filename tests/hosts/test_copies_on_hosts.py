@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from understudy.ledger.reading import Run
+from understudy_testkit.faults.assertions import Setup, steps_run_again
 from understudy_testkit.faults.clusters import Cluster, running
 from understudy_testkit.faults.namespaces import NamespaceHost, hosts, why_not
-from understudy_testkit.faults.proving import Setup, steps_run_again
 
 pytestmark = [
     pytest.mark.processes,
@@ -16,16 +16,16 @@ pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
 ]
 STEPS = 30
-PATIENT = ("--host-patience", "4")  # a machine that is busy with many hosts at once is not a lost one
+PATIENT = ("--host-timeout", "4")  # a machine that is busy with many hosts at once is not a lost one
 MODEL = ("--width", "256")  # so that a copy takes a while
-FAST = Setup(mode="fsdp", ranks=3, spares=0, steps=STEPS, trainee=MODEL)  # the reference need not last
+FAST = Setup(mode="fsdp", ranks=3, spares=0, steps=STEPS, script_args=MODEL)  # the reference need not last
 SETUP = Setup(
     mode="fsdp",
     ranks=3,
     spares=0,
     steps=STEPS,
-    flags=("--digest-every", "1", "--peer-memory", "1", *PATIENT),
-    trainee=("--pause", "0.05", *MODEL),
+    flags=("--ledger-digest-every", "1", "--peer-snapshot-every", "1", *PATIENT),
+    script_args=("--pause", "0.05", *MODEL),
 )
 Network = dict[str, NamespaceHost]
 

@@ -9,10 +9,10 @@ import pytest
 
 from understudy.ledger.reading import Run
 from understudy_testkit.faults import etcd_servers
-from understudy_testkit.faults.catalogue import Fault, Kind, Place
+from understudy_testkit.faults.assertions import Setup
+from understudy_testkit.faults.catalogue import Fault, FaultPoint, Kind
 from understudy_testkit.faults.clusters import Cluster, running
 from understudy_testkit.faults.namespaces import NamespaceHost, hosts, why_not
-from understudy_testkit.faults.proving import Setup
 
 pytestmark = [
     pytest.mark.processes,
@@ -20,9 +20,11 @@ pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
 ]
 STEPS = 60
-PATIENT = ("--host-patience", "4")  # a machine that is busy with many hosts at once is not a lost one
+PATIENT = ("--host-timeout", "4")  # a machine that is busy with many hosts at once is not a lost one
 FAST = Setup(ranks=6, spares=0, steps=STEPS)  # the reference need not last
-SETUP = Setup(ranks=6, spares=0, steps=STEPS, flags=("--digest-every", "1", *PATIENT), trainee=("--pause", "0.05"))
+SETUP = Setup(
+    ranks=6, spares=0, steps=STEPS, flags=("--ledger-digest-every", "1", *PATIENT), script_args=("--pause", "0.05")
+)
 Network = dict[str, NamespaceHost]
 
 
@@ -61,8 +63,8 @@ def test_a_rank_is_killed_and_then_a_link_is_cut_and_heals(
 ) -> None:
     expected = reference(FAST)
     faults = (
-        Fault(name="kill", kind=Kind.KILL, rank=1, place=Place.COLLECTIVE, step=3),
-        Fault(name="moment", kind=Kind.DELAY, rank=2, place=Place.FORWARD, step=20),
+        Fault(name="kill", kind=Kind.KILL, rank=1, place=FaultPoint.COLLECTIVE, step=3),
+        Fault(name="moment", kind=Kind.DELAY, rank=2, place=FaultPoint.FORWARD, step=20),
     )
     with running(cluster_of(network, tmp_path, *faults)) as cluster:
         cluster.wait_until_struck("moment", 90)

@@ -86,7 +86,7 @@ def test_a_coordinator_becomes_ready_and_answers_its_health_port(tmp_path: Path)
 
 @pytest.mark.usefixtures("small")
 def test_everything_that_only_some_coordinators_load_is_there() -> None:
-    loaded = run("import aetcd.rpc, cryptography.x509, grpc.aio, understudy.api.opening, understudy.coordinator.etcd")
+    loaded = run("import aetcd.rpc, cryptography.x509, grpc.aio, understudy.api.setup, understudy.coordinator.etcd")
     assert loaded.returncode == 0, loaded.stderr
 
 

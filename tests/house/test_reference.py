@@ -45,6 +45,6 @@ def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             found += [one for inner in action.choices.values() for one in _actions(inner)]
-        elif "--help" not in action.option_strings:
+        elif reference.is_documented(action):
             found.append(action)
     return found

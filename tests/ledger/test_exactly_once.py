@@ -8,7 +8,7 @@ import pytest
 from tests.ledger.made_up import committed, info, write_run
 
 from understudy.cli import verify
-from understudy.ledger.comparing import Verdict
+from understudy.ledger.comparing import ComparisonVerdict
 from understudy.ledger.exactly_once import Proof, prove
 from understudy.ledger.reading import read_run
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, Sharing, StepRecord, Taken
@@ -85,7 +85,7 @@ def test_the_successor_of_an_absent_rank_inherits_a_step_to_which_it_gave_nothin
 
 def test_a_rank_that_died_before_it_could_write(tmp_path: Path) -> None:
     records = [record for record in degraded(0, (2,)) if record.rank != 1]
-    assert "nobody worked on share 1" in proof_of(tmp_path / "a", records).sentence()
+    assert "no rank worked on share 1" in proof_of(tmp_path / "a", records).sentence()
     wrong_heir = committed(0, 2, member="m-9", inherited=True)
     assert not proof_of(tmp_path / "b", [*records, wrong_heir]).holds
     heir = committed(0, 1, member="m-9", inherited=True)
@@ -97,8 +97,8 @@ def test_ranks_that_died_or_were_benched_before_they_could_write_and_the_next_st
     tmp_path: Path,
 ) -> None:
     records = [record for record in whole(0) if record.rank < 2]
-    assert "nobody recorded rank 2" in proof_of(tmp_path / "a", records).sentence()
-    assert "nobody recorded rank 3" in proof_of(tmp_path / "b", [*records, *degraded(1, (2,))]).sentence()
+    assert "no member recorded rank 2" in proof_of(tmp_path / "a", records).sentence()
+    assert "no member recorded rank 3" in proof_of(tmp_path / "b", [*records, *degraded(1, (2,))]).sentence()
     proof = proof_of(tmp_path / "c", [*records, *degraded(1, (2, 3))], against=whole(0, 1))
     assert proof.holds and proof.inferred == (0,) and proof.compared == 6
     again = [record for record in degraded(0, (2,)) if record.rank != 1]
@@ -109,7 +109,7 @@ def test_ranks_that_died_or_were_benched_before_they_could_write_and_the_next_st
 def test_nobody_else_took_a_sample_of_the_batch_that_the_dead_rank_worked_on(tmp_path: Path) -> None:
     """Without ranks 1 and 3 rank 0 takes the batch of one, rank 2 that of the other; then rank 0 dies."""
     records = [record for record in degraded(0, (1, 3)) if record.rank == 2]
-    assert "nobody worked on share 0" in proof_of(tmp_path / "a", records).sentence()
+    assert "no rank worked on share 0" in proof_of(tmp_path / "a", records).sentence()
     proof = proof_of(tmp_path / "b", [*records, *degraded(1, (0, 1, 3))], against=whole(0, 1))
     assert proof.holds and proof.inferred == (0,) and proof.degraded == (0, 1)
 
@@ -129,13 +129,13 @@ def change(records: list[StepRecord], rank: int, **changes: object) -> list[Step
 @pytest.mark.parametrize(
     ("records", "flaw"),
     [
-        (whole(0)[:-1], "nobody recorded rank 3"),
+        (whole(0)[:-1], "no member recorded rank 3"),
         (change(degraded(0, (3,)), 0, start=1), "samples 0 to 0 of share 3 were left out"),
         (change(degraded(0, (3,)), 1, start=0), "samples 0 to 0 of share 3 were used twice"),
         (change(degraded(0, (3,)), 2, stop=4), "left out after the first 4"),
         (change(degraded(0, (3,)), 2, share=1), "share 1, which was not absent, were used twice"),
-        ([*degraded(0, (3,))[:2], degraded(0, (1, 3))[1]], "do not agree on who was absent"),
-        (degraded(0, (3,))[1:], "nobody worked on share 0"),
+        ([*degraded(0, (3,))[:2], degraded(0, (1, 3))[1]], "do not agree on which ranks were absent"),
+        (degraded(0, (3,))[1:], "no rank worked on share 0"),
     ],
 )
 def test_flaws(tmp_path: Path, records: list[StepRecord], flaw: str) -> None:
@@ -175,7 +175,7 @@ def test_verify_says_it_of_a_degraded_run(tmp_path: Path, capsys: pytest.Capture
     two = write_run(tmp_path / "b", [*whole(0), *degraded(1, (2,))], run_info=info(RANKS))
     parser = argparse.ArgumentParser()
     verify.add_arguments(parser)
-    assert verify.main(parser.parse_args([str(one), str(two)])) == verify.EXIT_CODES[Verdict.DIFFERENT]
+    assert verify.main(parser.parse_args([str(one), str(two)])) == verify.EXIT_CODES[ComparisonVerdict.DIFFERENT]
     *_, data, verdict = capsys.readouterr().out.splitlines()
     assert data.startswith("data of B  every sample of 2 steps was used once, 1 of them without some ranks")
     assert verdict.startswith("different, first at step 1, rank 2, record")

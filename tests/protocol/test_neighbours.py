@@ -48,7 +48,7 @@ def test_what_is_covered_is_said() -> None:
     alone = [Rank(0), Rank(1)]
     assert "two on another host" in cover(alone, placed(*"ab"), 1)
     assert "on its own host only: the loss of the host would stop the job" in cover(alone, placed(*"aa"), 1)
-    assert "--peer-memory 1" in cover(alone, placed(*"ab"), 0)
+    assert "--peer-snapshot-every 1" in cover(alone, placed(*"ab"), 0)
 
 
 def keeps(position: Position, *kept: tuple[int, int]) -> Position:

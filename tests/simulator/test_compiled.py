@@ -29,12 +29,12 @@ def sources(folder: Path, rule: str) -> tuple[Path, Path]:
     (testkit / "simulator" / "game.py").write_text(
         "from understudy.protocol import rule\n\n\ndef play() -> int:\n    return rule.limit(4)\n"
     )
-    (testkit / "simulator" / "planted.py").write_text("FOUND = True\n")
+    (testkit / "simulator" / "seeded_bugs.py").write_text("FOUND = True\n")
     return product, testkit
 
 
 def told_by(folder: Path, what: str) -> str:
-    modules = "from understudy.protocol import rule; from understudy_testkit.simulator import game, planted"
+    modules = "from understudy.protocol import rule; from understudy_testkit.simulator import game, seeded_bugs"
     question = f"{modules}; print({what})"
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     return subprocess.run(
@@ -47,7 +47,7 @@ def test_rules_are_translated_once_and_again_when_they_change(tmp_path: Path) ->
     made = compiled(tmp_path / "cache", *sources(tmp_path, rule))
     assert told_by(made, "game.play()") == "8"
     assert told_by(made, "rule.__file__").endswith(".so") and told_by(made, "game.__file__").endswith(".so")
-    assert told_by(made, "planted.__file__").endswith(".py")  # it puts other rules in the place of real ones
+    assert told_by(made, "seeded_bugs.__file__").endswith(".py")  # it puts other rules in the place of real ones
     before = (made / "whole").stat().st_mtime_ns
     assert compiled(tmp_path / "cache", tmp_path / "understudy", tmp_path / "understudy_testkit") == made
     assert (made / "whole").stat().st_mtime_ns == before

@@ -1,10 +1,10 @@
-"""Every interleaving of a small world keeps every invariant; a planted bug is found."""
+"""Every interleaving of a small world keeps every invariant; a seeded bug is found."""
 
 import pytest
 
 from understudy_testkit.simulator.explorer import explore, opening
-from understudy_testkit.simulator.planted import found_by_explorer
 from understudy_testkit.simulator.script import Script
+from understudy_testkit.simulator.seeded_bugs import found_by_explorer
 from understudy_testkit.simulator.snapshot import snapshot_key
 
 

@@ -9,8 +9,8 @@ from understudy.foundation.ids import HostId
 from understudy.protocol.commands import Outcome
 from understudy.protocol.policy import Policy
 from understudy_testkit.simulator.cluster import ClusterSimulation
+from understudy_testkit.simulator.cluster_faults import ClusterFault, ClusterFaultKind, HostPlan
 from understudy_testkit.simulator.ladder_scenarios import play_with_lost_hosts_and_peer_memory
-from understudy_testkit.simulator.mishaps import HostPlan, Mishap, MishapKind
 from understudy_testkit.simulator.reasons import kind_of_stop
 from understudy_testkit.simulator.script import Script
 
@@ -24,7 +24,7 @@ def run(*lost: tuple[str, float], seed: int = 1, every: int = 1) -> ClusterSimul
         Script(world_size=6, steps=60, fenced=True, shards=6, save_every=every),
         Policy(world_size=6, hosts=3),
         places=(*HOSTS, *SPARES),
-        mishaps=[Mishap(kind=MishapKind.HOST_KILLED, at=at, host=HostId(host)) for host, at in lost],
+        cluster_faults=[ClusterFault(kind=ClusterFaultKind.HOST_KILLED, at=at, host=HostId(host)) for host, at in lost],
         chance=Random(seed),
     )
     simulation.run()

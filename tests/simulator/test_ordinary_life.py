@@ -1,4 +1,4 @@
-"""Slow is not dead: members that are healthy and late at every deadline, in seeded runs; and planted bugs."""
+"""Slow is not dead: members that are healthy and late at every deadline, in seeded runs; and seeded bugs."""
 
 from collections.abc import Callable
 
@@ -6,8 +6,8 @@ import pytest
 
 from understudy_testkit.simulator import ordinary_scenarios as ordinary
 from understudy_testkit.simulator.campaign import play_range
-from understudy_testkit.simulator.planted import PLANTED, Planted, found
 from understudy_testkit.simulator.scenarios import Report
+from understudy_testkit.simulator.seeded_bugs import SEEDED_BUGS, SeededBug, found
 
 GAMES: dict[str, tuple[Callable[[int], Report], int]] = {
     "slow members": (ordinary.play_slow, 60),
@@ -29,7 +29,7 @@ def test_nothing_ordinary_ends_a_healthy_job(name: str) -> None:
     assert tally.runs == runs and tally.fired
 
 
-@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.what)
-def test_a_mending_that_is_taken_out_is_missed(bug: Planted) -> None:
+@pytest.mark.parametrize("bug", SEEDED_BUGS, ids=lambda bug: bug.what)
+def test_a_mending_that_is_taken_out_is_missed(bug: SeededBug) -> None:
     assert found(bug) is not None
     assert not play_range(range(9000, 9003), bug.game).violations, "and afterwards all is well again"

@@ -1,4 +1,4 @@
-"""Seeded runs keep every invariant, repeat exactly, and find a planted bug."""
+"""Seeded runs keep every invariant, repeat exactly, and find a seeded bug."""
 
 from random import Random
 
@@ -8,12 +8,12 @@ from understudy.foundation.ids import Rank
 from understudy.protocol.commands import Outcome
 from understudy.protocol.policy import Policy
 from understudy_testkit.simulator.campaign import Tally, play_range
-from understudy_testkit.simulator.faults import PLACES, Fault, FaultKind, Moment
+from understudy_testkit.simulator.faults import PHASES, Fault, FaultKind, Moment
 from understudy_testkit.simulator.network import Weather
-from understudy_testkit.simulator.planted import COMMIT_RULE, found
 from understudy_testkit.simulator.reasons import kind_of_stop
 from understudy_testkit.simulator.scenarios import draw_scenario, play
 from understudy_testkit.simulator.script import Script
+from understudy_testkit.simulator.seeded_bugs import COMMIT_RULE, found
 from understudy_testkit.simulator.simulation import Simulation
 
 
@@ -116,4 +116,4 @@ def test_the_planted_bug_is_gone_afterwards() -> None:
 
 
 def test_every_moment_is_a_place_or_announced() -> None:
-    assert set(Moment) - set(PLACES) == {Moment.FIRST_STEP, Moment.STOP, Moment.DONATE}
+    assert set(Moment) - set(PHASES) == {Moment.FIRST_STEP, Moment.STOP, Moment.DONATE}

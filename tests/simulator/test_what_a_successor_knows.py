@@ -30,7 +30,7 @@ from understudy.protocol.watchdog import WatchdogState
 from understudy_testkit.simulator.cluster import ClusterSimulation
 from understudy_testkit.simulator.cluster_scenarios import cluster_simulation_of, draw_cluster_scenario
 from understudy_testkit.simulator.network import Weather
-from understudy_testkit.simulator.places import Place
+from understudy_testkit.simulator.phases import MemberPhase
 
 MAY_DIFFER: dict[type, dict[str, str]] = {
     RoundState: {
@@ -146,7 +146,7 @@ class Comparing(ClusterSimulation):
         all_heard = (
             len(machine.round.state.twin_keys) == self.script.world_size
             and set(machine.roster.parked) == warm
-            and not any(member.place is Place.FINISHED for member in self.members.values())
+            and not any(member.phase is MemberPhase.FINISHED for member in self.members.values())
         )
         return (
             machine.stage is Stage.TRAINING

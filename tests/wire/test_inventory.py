@@ -7,7 +7,7 @@ import pytest
 from tests.coordinator.lines import greeting
 
 from understudy.errors import WireError
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 from understudy.wire.inventory import Device, HostInventory
 
 FULL = HostInventory(

@@ -5,7 +5,7 @@ import pytest
 
 from understudy.errors import WireError
 from understudy.protocol import events as ev
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 from understudy.wire import messages as msg
 from understudy.wire import versions
 

@@ -1,4 +1,4 @@
-"""The agent's Unix socket: who may speak, and frames in both directions.
+"""The agent's Unix socket: which processes may speak, and frames in both directions.
 
 Everything that arrives is untrusted until it has been decoded. A connection that says something malformed is closed and
 counted, and nothing else happens. Neither reading nor writing ever blocks the loop.
@@ -24,7 +24,7 @@ _READ_BYTES = 1 << 16
 _UNSENT_LIMIT = 2 * LIMIT  # a member that does not read is cut off here; it will connect again or be ended
 
 
-class Connections:
+class WorkerConnections:
     """`deliver` gets every message of an admitted member (its Hello first), `gone` the end of its connection."""
 
     def __init__(
@@ -49,13 +49,13 @@ class Connections:
         self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def expect(self, member: MemberId) -> str:
-        """Make the token with which this member will prove who it is."""
+        """Make the token with which this member will prove its identity."""
         token = secrets.token_hex(16)
         self._tokens[member] = token
         return token
 
     def forget(self, member: MemberId) -> None:
-        """The process has ended: nobody may speak in its name any more."""
+        """The process has ended: no other may speak in its name any more."""
         self._tokens.pop(member, None)
         peer = self._by_member.pop(member, None)
         if peer is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from understudy.detection.device_health import Device, parse
 
 _EVERY = 5.0  # seconds; the exporter itself looks at its devices every 30 by default
-_TIME_LIMIT = 2.0
+_TIMEOUT = 2.0
 _SIZE_LIMIT = 8 * 1024 * 1024
 _PART = 1 << 16
 
@@ -47,13 +47,13 @@ class DeviceMetrics:
 
 def _fetch(url: str) -> str:
     """The time limit holds for the whole answer, also if that comes drop by drop."""
-    deadline = time.monotonic() + _TIME_LIMIT
+    deadline = time.monotonic() + _TIMEOUT
     parts = bytearray()
-    with urllib.request.urlopen(url, timeout=_TIME_LIMIT) as answer:
+    with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
         while part := answer.read1(_PART):
             parts += part
             if len(parts) > _SIZE_LIMIT:
                 raise ValueError(f"the answer is longer than {_SIZE_LIMIT} bytes")
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the answer took longer than {_TIME_LIMIT:g} s")
+                raise TimeoutError(f"the answer took longer than {_TIMEOUT:g} s")
     return parts.decode("utf-8", "replace")

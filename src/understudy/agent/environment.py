@@ -6,7 +6,7 @@ from understudy.foundation.settings import SECRETS, WorkerSettings
 from understudy.protocol.commands import Seat
 
 _OF_A_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE")
-"""Whoever started us may have had a rank. It is not ours, and a spare has none."""
+"""The process that started us may have had a rank. It is not ours, and a spare has none."""
 
 
 def base_environment(inherited: Mapping[str, str], world_size: int) -> dict[str, str]:

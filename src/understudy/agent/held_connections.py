@@ -1,12 +1,12 @@
 """Duplicates of the connections of every worker's groups, so that the death of a process does not break them.
 
-gloo loses a send that it is about to write when the connection breaks: whoever waits for it sleeps until the group's
-timeout, and a live rank has to be ended as hanging. As long as the agent holds the dead process's ends, nothing breaks.
-The others wait instead, are told of the loss, and break their own ends in stillness (`groups/stillness.py`). A send
-that does not fit into the kernel's buffers is queued and would be lost in that moment as well; so what is sent to a
-process that is dead or has left its step is read here and thrown away, and the send comes to its end.
+gloo loses a send that it is about to write when the connection breaks: a rank that waits for it sleeps until the
+group's timeout, and a live rank has to be ended as hanging. As long as the agent holds the dead process's ends, nothing
+breaks. The others wait instead, are told of the loss, and break their own ends in stillness (`groups/stillness.py`). A
+send that does not fit into the kernel's buffers is queued and would be lost in that moment as well; so what is sent to
+a process that is dead or has left its step is read here and thrown away, and the send comes to its end.
 
-Knows: sockets. Does not know: why somebody has left. Called by the supervisor.
+Knows: sockets. Does not know: why a member has left. Called by the supervisor.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 from understudy.errors import WireError
 from understudy.foundation.ids import MemberId
-from understudy.wire import handover
+from understudy.wire import fd_passing
 
 _EMPTY_EVERY = 0.002
 _READ_BYTES = 1 << 18
-_LONGEST_HOLD = 30.0  # seconds after its owner has left; then whoever still waits gets to know it the hard way
+_LONGEST_HOLD = 30.0  # seconds after its owner has left; then a rank that still waits sees its connection break
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class HeldConnections:
         self.refused = 0
         self._is_member = is_member
         self._held: list[_Held] = []
-        self._path = handover.address(path)
+        self._path = fd_passing.address(path)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         _allow_many_descriptors()
@@ -52,7 +52,7 @@ class HeldConnections:
         return len(self._held)
 
     def ended(self, member: MemberId, clean: bool) -> None:
-        """Its process has ended. After a clean end nobody will be told to stop waiting for it: its ends are closed."""
+        """Its process has ended. After a clean end no rank will be told to stop waiting for it: its ends are closed."""
         self._take_all()
         if clean:
             self._drop(lambda held: held.member == member)
@@ -77,7 +77,7 @@ class HeldConnections:
     def _take_all(self) -> None:
         while True:
             try:
-                told, connections = handover.receive(self._line)
+                told, connections = fd_passing.receive(self._line)
             except WireError:
                 self.refused += 1
                 continue
@@ -91,7 +91,7 @@ class HeldConnections:
                     connection.close()
 
     def _hold(self, member: MemberId, generation: int, connections: list[socket.socket]) -> None:
-        """Whoever forms groups knows that all others have left those of former generations."""
+        """A rank that forms groups knows that all others have left those of former generations."""
         self._drop(lambda held: held.generation < generation and (held.member == member or held.left_at is not None))
         self._held += [_Held(member, generation, connection) for connection in connections]
 
@@ -111,7 +111,7 @@ class HeldConnections:
             self._empty()
 
     def _empty(self) -> None:
-        """Again and again, as long as somebody may still send."""
+        """Again and again, as long as a rank may still send."""
         oldest = self._loop.time() - _LONGEST_HOLD
         self._drop(lambda held: held.left_at is not None and held.left_at < oldest)
         for held in self._held:

@@ -1,6 +1,6 @@
 """What monitors call this host: its name, addresses, pod and devices. Never tried on a host with devices (docs/api.md).
 
-Everything comes from files of the kernel and of the driver and from the environment that the caller hands in; nobody
+Everything comes from files of the kernel and of the driver and from the environment that the caller passes; no process
 is asked over a network, and no library of a vendor is needed. What is not there or cannot be understood is left out: a
 host without devices is the normal case. `read` is the only part that touches files.
 """
@@ -102,7 +102,7 @@ def _fields(report: str) -> dict[str, str]:
 
 
 def _uuid(page: Mapping[str, str]) -> str:
-    """The driver shows question marks for a device that nobody has used yet."""
+    """The driver shows question marks for a device that was not used yet."""
     uuid = _sayable(page.get("GPU UUID", ""))
     return "" if "?" in uuid else uuid
 

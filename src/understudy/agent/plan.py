@@ -1,4 +1,4 @@
-"""What the agent of one host is asked to run: values only, checked by whoever made them."""
+"""What the agent of one host is asked to run: values only, checked by their maker."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ class LaunchPlan:
     run_dir: Path  # --run-dir
     logs: LogPlan
     store_command: tuple[str, ...]  # hosts the c10d store; the descriptor of its socket is appended
-    nursery_command: tuple[str, ...] = ()  # forks workers; descriptor and command are appended. Empty: --no-nursery
+    nursery_command: tuple[str, ...] = ()  # forks workers; descriptor and command are appended. Empty: --no-fork-server
     fork_founders: bool = False  # the first ranks come from the nursery too
     host: str = ""  # --host-name: this host's name in a job on many hosts
     store_host: str = "127.0.0.1"  # --local-addr: where the c10d store beside this agent listens
-    digest_every: int = 0  # --digest-every
-    compare_every: int = 0  # --compare-twins
-    save_every: int = 0  # --peer-memory
+    ledger_digest_every: int = 0  # --ledger-digest-every
+    check_replicas_every: int = 0  # --check-replicas-every
+    peer_snapshot_every: int = 0  # --peer-snapshot-every
     checkpoint_dir: str = ""  # --checkpoint-dir
     checkpoint_every: int = 0  # --checkpoint-every
     grace: float = 5.0  # --shutdown-timeout: seconds from SIGTERM to SIGKILL when the job ends

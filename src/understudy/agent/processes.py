@@ -23,7 +23,7 @@ _GONE = -int(signal.SIGKILL)
 
 
 def _ignore(_code: int) -> None:
-    """Nobody wants to know."""
+    """The end of this process is ignored."""
 
 
 class WatchedProcess:
@@ -140,7 +140,7 @@ def start_process(
 
 
 def adopt_process(pid: int, watched: WatchedProcess) -> None:
-    """A process that somebody else forked, and that is our child now."""
+    """A process that another one forked, and that is our child now."""
     watched.watch(pid, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 

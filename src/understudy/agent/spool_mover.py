@@ -21,12 +21,12 @@ from understudy.ledger.writing import gap_line, mark_of, steps_file
 
 _EVERY = 0.2  # seconds between two rounds
 _RETRY = 1.0  # seconds until a file that could not be written is tried again
-_MARK_LIMIT = 0.5  # seconds, at the end of a job
+_MARK_TIMEOUT = 0.5  # seconds, at the end of a job
 
 
 @dataclass(slots=True)
 class _Move:
-    """One member's records on their way. `final`: nobody writes any more."""
+    """One member's records on their way. `final`: its writer has ended."""
 
     spool: Spool
     file: AppendFile
@@ -80,7 +80,7 @@ class SpoolMover:
         return [self._give_up(move) for move in list(self._moves.values())]
 
     def _give_up(self, move: _Move) -> str:
-        move.file.lose(patience=_MARK_LIMIT)
+        move.file.lose(patience=_MARK_TIMEOUT)
         return f"{move.file.path} ({move.file.trouble or 'there was not enough time'})"
 
     # -- in the thread ------------------------------------------------------------------------------------------------

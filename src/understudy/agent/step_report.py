@@ -1,4 +1,4 @@
-"""Which steps the ranks of this host have committed, read from their progress pages for whoever shows it to people.
+"""Which steps the ranks of this host have committed, read from their progress pages, for display.
 
 At most once a second, and only when it changed: a coordinator of thousands of hosts hears this from all of them.
 """
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from understudy.agent.members import Worker, step_of
 from understudy.detection.progress import Progress
 from understudy.foundation.ids import MemberId
-from understudy.wire.cluster import LARGEST_STEP
+from understudy.wire.host_messages import LARGEST_STEP
 
 _EVERY = 1.0  # seconds between two reports
 

@@ -1,7 +1,7 @@
 """Supervises the processes of one host: joins processes, logs, connections, the store and detection.
 
-Carries events to whoever decides (`Decider`) and does what is asked of it (start, send, kill, stop). It decides nothing
-about membership by itself. Joined to a coordinator by the command line.
+Carries events to the `Controller` and does what that asks for (start, send, kill, stop). It decides nothing about
+membership by itself. Joined to a coordinator by the command line.
 """
 
 import asyncio
@@ -9,23 +9,23 @@ import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
-from understudy.agent.connections import Connections
-from understudy.agent.decider import Decider
+from understudy.agent.connections import WorkerConnections
+from understudy.agent.controller import Controller
 from understudy.agent.device_metrics import DeviceMetrics
 from understudy.agent.environment import base_environment, worker_environment
-from understudy.agent.folder import SOCKET, own_folder
+from understudy.agent.evidence import EvidenceReview, Report
 from understudy.agent.held_connections import HeldConnections
 from understudy.agent.logs import Console, Outlet, Std
 from understudy.agent.members import Worker
 from understudy.agent.nursery import Nursery
 from understudy.agent.plan import LaunchPlan
 from understudy.agent.processes import WatchedProcess, reap_orphans, start_process
+from understudy.agent.runtime_dir import SOCKET, runtime_dir
 from understudy.agent.spare_memory import SpareMemory
 from understudy.agent.spool_mover import SpoolMover
 from understudy.agent.stack_inquiry import StackInquiry
 from understudy.agent.step_report import StepReport
 from understudy.agent.store_process import StoreProcess
-from understudy.agent.suspicions import Report, Suspicions
 from understudy.agent.translation import to_event, to_record
 from understudy.detection.device_health import DeviceHealth, numbers_of
 from understudy.detection.liveness import LivenessWatch
@@ -46,9 +46,9 @@ from understudy.protocol.policy import Policy
 from understudy.wire import messages as msg
 
 _NEARLY = 0.8  # of a deadline
-_DEATH_LIMIT = 10.0  # seconds that the kernel may take to end a killed process
+_DEATH_TIMEOUT = 10.0  # seconds that the kernel may take to end a killed process
 _SHORTEST_WAIT = 0.02  # seconds between two ticks, should a deadline stay in the past
-_DRAIN_LIMIT = 10.0  # seconds that a disk may take at the end of the job
+_FLUSH_TIMEOUT = 10.0  # seconds that a disk may take at the end of the job
 
 
 class Supervisor:
@@ -74,7 +74,7 @@ class Supervisor:
         self._pace, self._liveness = PaceWatch(), LivenessWatch(policy, plan.look_every, host)
         self._console, self._say, self._files = console, say, files
         self._ledger_remade = ledger_remade
-        self._decider: Decider | None = None
+        self._controller: Controller | None = None
         self._stop: StopJob | None = None
         self._crash: BaseException | None = None
         self._stopping = asyncio.Event()
@@ -84,7 +84,7 @@ class Supervisor:
         self._notes: set[str] = set()
         self._warmth, self._steps = SpareMemory(clock), StepReport()
         self._devices = DeviceMetrics(plan.device_metrics, say)
-        self._suspicions = Suspicions(
+        self._evidence = EvidenceReview(
             [StragglerDetector(), DeviceHealth()],
             report=report or (lambda record: say(record.reason)),
             say=say,
@@ -94,8 +94,8 @@ class Supervisor:
 
     # -- the job's life -----------------------------------------------------------------------------------------------
 
-    async def run(self, decider: Decider) -> StopJob:
-        self._decider = decider
+    async def run(self, controller: Controller) -> StopJob:
+        self._controller = controller
         with contextlib.ExitStack() as at_the_end:
             self._open(at_the_end)
             looking = asyncio.create_task(self._look_at_progress())
@@ -103,7 +103,7 @@ class Supervisor:
             at_the_end.callback(looking.cancel)
             if self._plan.device_metrics:
                 at_the_end.callback(asyncio.create_task(self._devices.keep_fetching()).cancel)
-            self._ask(decider.start)
+            self._ask(controller.start)
             await self._stopping.wait()
             await self._end_workers()
             await self._write_the_rest()
@@ -113,8 +113,8 @@ class Supervisor:
         return self._stop
 
     def _open(self, at_the_end: contextlib.ExitStack) -> None:
-        self._folder = at_the_end.enter_context(own_folder())
-        self._connections = Connections(str(self._folder / SOCKET), deliver=self._on_message, gone=self._on_gone)
+        self._folder = at_the_end.enter_context(runtime_dir())
+        self._connections = WorkerConnections(str(self._folder / SOCKET), deliver=self._on_message, gone=self._on_gone)
         at_the_end.callback(self._connections.close)
         self._held = HeldConnections(str(self._folder / SOCKET), self._connections.is_member)
         at_the_end.callback(self._held.close)
@@ -171,17 +171,19 @@ class Supervisor:
                 worker.process.kill()
         if self.workers:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._empty.wait(), _DEATH_LIMIT)
+                await asyncio.wait_for(self._empty.wait(), _DEATH_TIMEOUT)
 
     async def _write_the_rest(self) -> None:
         """What is not on the disk yet: records and output of ranks. A disk that does not take them ends nothing."""
         enough = self._hurry.is_set
-        both = await asyncio.gather(self._spools.drain(_DRAIN_LIMIT, enough), self._files.drain(_DRAIN_LIMIT, enough))
+        both = await asyncio.gather(
+            self._spools.drain(_FLUSH_TIMEOUT, enough), self._files.drain(_FLUSH_TIMEOUT, enough)
+        )
         for missing in itertools.chain(*both):
             self._say(f"not everything could be written to {missing}")
 
     def _drop_workers(self) -> None:
-        """Nobody should be left by now, unless we crashed ourselves or the kernel does not let a process die."""
+        """No worker should be left by now, unless we crashed ourselves or the kernel does not let a process die."""
         if self._timer is not None:
             self._timer.cancel()
         for worker in list(self.workers.values()):
@@ -189,7 +191,7 @@ class Supervisor:
                 self._say(f"process {worker.process.pid} ({worker.member}) was killed but does not end")
             worker.close()
 
-    # -- what the decider asks for ------------------------------------------------------------------------------------
+    # -- what the controller asks for ----------------------------------------------------------------------------------
 
     def start_member(self, member: MemberId, seat: Seat | None, host: HostId, store: str = "") -> None:  # noqa: ARG002
         """`host` is this one. `store`: where the c10d store of the job listens, if it is not ours."""
@@ -265,7 +267,7 @@ class Supervisor:
 
     def _on_message(self, member: MemberId, message: msg.FromWorker) -> None:
         worker = self.workers.get(member)
-        if worker is None or self._decider is None:
+        if worker is None or self._controller is None:
             return
         match message:
             case msg.Hello():
@@ -273,13 +275,13 @@ class Supervisor:
             case msg.Parked():
                 worker.warm = True
             case msg.Established(bequest=bequest) if bequest:
-                self._decider.inherited(member, bequest)
+                self._controller.inherited(member, bequest)
             case msg.PositionReport(generation=generation):
                 self._held.left(member, generation)
             case msg.ScriptFailed():
                 worker.failure, worker.first_sign = message, self._clock.now()
             case msg.Resumed(generation=generation, timings=timings, transfer=transfer):
-                self._decider.measured(generation, timings, to_record(transfer))
+                self._controller.measured(generation, timings, to_record(transfer))
             case msg.Stacks():
                 self._inquiry.answered(member, message)
             case msg.ActivityReport():
@@ -313,8 +315,8 @@ class Supervisor:
         self._spools.ended(worker.member)
         worker.close()
         del self.workers[worker.member]
-        if worker.first_sign is not None and self._decider is not None:
-            self._decider.lost_since(worker.member, worker.first_sign)
+        if worker.first_sign is not None and self._controller is not None:
+            self._controller.lost_since(worker.member, worker.first_sign)
         self.tell(MemberLost(at=self._clock.now(), member=worker.member, cause=cause))
         if not self.workers:
             self._empty.set()
@@ -328,7 +330,7 @@ class Supervisor:
                 self._connections.send(member, msg.KeepWarm(memory=memory))
             self._look_for_silence(pages)
             self._look_for_steps(pages)
-            for request in self._suspicions.look(self._clock.now(), self.workers, pages):
+            for request in self._evidence.look(self._clock.now(), self.workers, pages):
                 self.tell(request)
 
     def _look_for_silence(self, pages: Mapping[MemberId, Progress]) -> None:
@@ -343,11 +345,11 @@ class Supervisor:
 
     def _look_for_steps(self, pages: Mapping[MemberId, Progress]) -> None:
         news = self._steps.look(self._clock.now(), self.workers, pages)
-        if news is not None and self._decider is not None:
-            self._decider.advanced(*news)
+        if news is not None and self._controller is not None:
+            self._controller.advanced(*news)
 
     def _ask_for_stacks(self, now: float) -> None:
-        """Asked for before anybody decides anything, so that the answers are there then."""
+        """Asked for before anything is decided, so that the answers are there then."""
         deadline = self._policy.stall_deadline(self._pace.pace)
         silent = self._liveness.silent_for(now)
         if silent >= deadline:
@@ -358,7 +360,7 @@ class Supervisor:
             self._inquiry.forget()
 
     def _numbers_of(self, worker: Worker) -> Mapping[str, float]:
-        """Of its device, if somebody counts for us."""
+        """Of its device, if an exporter counts for us."""
         if worker.local_rank is None or not self._devices.devices:
             return {}
         visible = self._plan.environment.get("CUDA_VISIBLE_DEVICES")
@@ -386,12 +388,12 @@ class Supervisor:
     # -- small change -------------------------------------------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
-        assert self._decider is not None
-        decider = self._decider
-        self._ask(lambda: decider.handle(event))
+        assert self._controller is not None
+        controller = self._controller
+        self._ask(lambda: controller.handle(event))
 
     def _ask(self, question: Callable[[], None]) -> None:
-        """Let the decider work, and remember when it wants to be woken. Its failure ends the job, orderly."""
+        """Let the controller work, and remember when it wants to be woken. Its failure ends the job, orderly."""
         try:
             question()
         except Exception as error:  # a bug of ours must not leave processes behind
@@ -404,14 +406,14 @@ class Supervisor:
         self._stopping.set()
 
     def _set_timer(self) -> None:
-        assert self._decider is not None
+        assert self._controller is not None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        deadline = self._decider.next_deadline()
+        deadline = self._controller.next_deadline()
         if deadline is not None and not self._stopping.is_set():
             wait = max(_SHORTEST_WAIT, deadline - self._clock.now())
-            self._timer = asyncio.get_running_loop().call_later(wait, self._ask, self._decider.tick)
+            self._timer = asyncio.get_running_loop().call_later(wait, self._ask, self._controller.tick)
 
     def _environment_for(self, member: MemberId, seat: Seat | None, store: str) -> dict[str, str]:
         settings = WorkerSettings(
@@ -423,9 +425,9 @@ class Supervisor:
             store_host=self._store.host,
             host=self._plan.host,
             store_port=self._store.port,
-            digest_every=self._plan.digest_every,
-            compare_every=self._plan.compare_every,
-            save_every=self._plan.save_every,
+            ledger_digest_every=self._plan.ledger_digest_every,
+            check_replicas_every=self._plan.check_replicas_every,
+            peer_snapshot_every=self._plan.peer_snapshot_every,
             checkpoint_dir=self._plan.checkpoint_dir,
             checkpoint_every=self._plan.checkpoint_every,
         )

@@ -1,6 +1,6 @@
-"""Where a run's API is, written in the folder of the run so that commands find it. Only whoever leads writes it.
+"""Where a run's API is, written in the folder of the run so that commands find it. Only the leader writes it.
 
-Coordinators may share the folder. So one that stands by reads there where the leader's API is, for those who ask it.
+Coordinators may share the folder. So one that stands by reads there where the leader's API is, for clients that ask it.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from pathlib import Path
 from understudy.files.private import write_private
 
 ADDRESS_FILE = "http.json"
-_DISK_LIMIT = 1.0  # seconds for a small file
+_DISK_TIMEOUT = 1.0  # seconds for a small file
 _LARGEST = 4096  # bytes
 
 
 def write_address(run_dir: Path, url: str) -> None:
-    """Renamed into its place, so that nobody reads half of it."""
+    """Renamed into its place, so that no reader sees half of it."""
     text = json.dumps({"url": url, "pid": os.getpid()}) + "\n"
     new = run_dir / f".{ADDRESS_FILE}.{os.getpid()}"
 
@@ -56,7 +56,7 @@ class LeaderAddress:
         if self._reading is None or self._reading.done():
             self._reading = _read_in_thread(self._file)
         try:
-            url = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._reading)), _DISK_LIMIT)
+            url = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._reading)), _DISK_TIMEOUT)
         except TimeoutError:
             return ""
         return "" if url == self._own() else url
@@ -82,4 +82,4 @@ def _without_waiting_for_the_disk(act: Callable[[], None]) -> None:
     """For as long as a disk that works may take, and no longer: the loop that serves the job is waiting."""
     acting = threading.Thread(target=act, name="understudy-address", daemon=True)
     acting.start()
-    acting.join(_DISK_LIMIT)
+    acting.join(_DISK_TIMEOUT)

@@ -13,11 +13,11 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from understudy.api import actions, reading, webhooks
-from understudy.api.asking import Desk, WallClock
+from understudy.api import action_pages, reading, webhooks
+from understudy.api.actions import Actions, WallClock
 from understudy.api.audit import Audit
-from understudy.api.gate import App, Gate, Refused
-from understudy.api.job import JobDoor, NotLeading
+from understudy.api.auth import AccessControl, App, Refused
+from understudy.api.job import JobInterface, NotLeading
 from understudy.api.limits import Limits
 from understudy.api.metrics import CONTENT_TYPE, Metrics
 from understudy.api.models import Refusal
@@ -44,7 +44,7 @@ async def _nobody_knows() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """`pages`: further ones outside of /v1, as plain values. `leader_url`: for those who ask one that stands by."""
+    """`pages`: further ones outside of /v1, as plain values. `leader_url`: for clients that ask one that stands by."""
 
     tokens: Tokens | None = None
     rules: Rules = field(default_factory=Rules)
@@ -60,22 +60,22 @@ class Settings:
 
 @dataclass(frozen=True)
 class Api:
-    """`app`: behind its gate. `described`: the application itself, for its description."""
+    """`app`: behind its access control. `described`: the application itself, for its description."""
 
     app: App
     described: FastAPI
     metrics: Metrics
-    desk: Desk
+    actions: Actions
 
 
-def make_api(door: JobDoor, audit: Audit, settings: Settings) -> Api:
-    metrics = Metrics(door, settings.clock, settings.certificates, settings.store_certificates)
-    desk = Desk(
-        door,
+def make_api(interface: JobInterface, audit: Audit, settings: Settings) -> Api:
+    metrics = Metrics(interface, settings.clock, settings.certificates, settings.store_certificates)
+    actions = Actions(
+        interface,
         audit=audit,
         metrics=metrics,
         rules=settings.rules,
-        registry=Registry(settings.rules.hosts, door.inventories),
+        registry=Registry(settings.rules.hosts, interface.inventories),
         limits=settings.limits,
         clock=settings.clock,
         wall=settings.wall,
@@ -90,21 +90,21 @@ def make_api(door: JobDoor, audit: Audit, settings: Settings) -> Api:
         dependencies=[Security(HTTPBearer(auto_error=False, description="a token of --http-tokens"))],
         responses=_REFUSALS,
     )
-    app.include_router(reading.router(door, settings.limits, settings.leader_url), prefix="/v1")
-    app.include_router(actions.router(door, desk), prefix="/v1/actions")
-    app.include_router(webhooks.router(desk), prefix="/v1/webhooks")
-    _add_plain_pages(app, door, metrics, settings.pages)
+    app.include_router(reading.router(interface, settings.limits, settings.leader_url), prefix="/v1")
+    app.include_router(action_pages.router(interface, actions), prefix="/v1/actions")
+    app.include_router(webhooks.router(actions), prefix="/v1/webhooks")
+    _add_plain_pages(app, interface, metrics, settings.pages)
     _add_refusals(app, metrics, settings.leader_url)
-    gate = Gate(
+    access = AccessControl(
         app,
         tokens=settings.tokens,
-        buckets=desk.buckets,
+        buckets=actions.buckets,
         limits=settings.limits,
         clock=settings.clock,
         metrics=metrics,
         on_fault=settings.on_fault,
     )
-    return Api(gate, app, metrics, desk)
+    return Api(access, app, metrics, actions)
 
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -113,11 +113,11 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def _add_plain_pages(app: FastAPI, door: JobDoor, metrics: Metrics, pages: Mapping[str, Page]) -> None:
+def _add_plain_pages(app: FastAPI, interface: JobInterface, metrics: Metrics, pages: Mapping[str, Page]) -> None:
     """Not part of the versioned API: probes, Prometheus, and what was there before."""
 
     async def health(_: Request) -> Response:
-        return _json(200, {"healthy": True, "leading": door.leads()})
+        return _json(200, {"healthy": True, "leading": interface.leads()})
 
     async def numbers(_: Request) -> Response:
         return Response(metrics.page(), media_type=CONTENT_TYPE)

@@ -1,10 +1,10 @@
-"""Who asked for what, and what became of it: one line per request in `ledger/audit.jsonl`."""
+"""Which caller asked for what, and what became of it: one line per request in `ledger/audit.jsonl`."""
 
 import datetime
 import time
 from collections.abc import Mapping
 
-from understudy.api.job import JobDoor
+from understudy.api.job import JobInterface
 from understudy.ledger.records import AuditRecord
 from understudy.ledger.writing import RecordLog
 
@@ -17,7 +17,7 @@ class Audit:
 
     def write(
         self,
-        door: JobDoor,
+        interface: JobInterface,
         *,
         who: str,
         action: str,
@@ -27,9 +27,9 @@ class Audit:
         key: str = "",
         dry_run: bool = False,
     ) -> None:
-        machine = door.machine()
+        machine = interface.machine()
         record = AuditRecord(
-            at=door.now(),
+            at=interface.now(),
             time=datetime.datetime.fromtimestamp(time.time()).astimezone().isoformat(timespec="milliseconds"),
             who=who,
             action=action,

@@ -1,4 +1,4 @@
-"""The door between the API and whoever leads a job: a coordinator in the same process, or one of several.
+"""The interface between the API and the leader of a job: a coordinator in the same process, or one of several.
 
 The API looks through `machine` and asks through `handle`. It never changes what it sees.
 """
@@ -6,7 +6,7 @@ The API looks through `machine` and asks through `handle`. It never changes what
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from understudy.api.feed import Feed
+from understudy.api.event_stream import EventStream
 from understudy.coordinator.coordinator import Coordinator
 from understudy.coordinator.service import Service
 from understudy.coordinator.steps import Committed, training_members
@@ -21,7 +21,7 @@ from understudy.wire.inventory import HostInventory
 
 
 class NotLeading(UnderstudyError):
-    """This one decides nothing now; `advise` says whom to ask, as far as it is known."""
+    """This one decides nothing now; `advise` names the leader, as far as it is known."""
 
     def __init__(self, leads: bool, leader: str) -> None:
         super().__init__("no host has joined the job yet" if leads else "this coordinator does not lead the job")
@@ -38,14 +38,14 @@ class NotLeading(UnderstudyError):
         return "ask again when one leads"
 
 
-class JobDoor(Protocol):
-    """What the API needs from whoever leads a job."""
+class JobInterface(Protocol):
+    """What the API needs from the leader of a job."""
 
     @property
     def name(self) -> str: ...
 
     @property
-    def feed(self) -> Feed: ...
+    def event_stream(self) -> EventStream: ...
 
     def machine(self) -> JobMachine | None:
         """None: this one does not lead, or no host has come yet."""
@@ -53,7 +53,7 @@ class JobDoor(Protocol):
     def leads(self) -> bool: ...
 
     def leader(self) -> str:
-        """Who leads, as people call it; empty: nobody knows."""
+        """The name of the leader; empty: unknown."""
 
     def handle(self, request: Request) -> None:
         """Raises `NotLeading`."""
@@ -87,12 +87,12 @@ class OneHost:
         coordinator: Coordinator,
         *,
         clock: Clock,
-        feed: Feed,
+        event_stream: EventStream,
         tell: Callable[[Event], None],
         steps: Callable[[], Mapping[MemberId, int]],
         inventory: HostInventory | None = None,
     ) -> None:
-        self.name, self.feed = name, feed
+        self.name, self.event_stream = name, event_stream
         self._coordinator, self._clock, self._tell, self._steps = coordinator, clock, tell, steps
         self._inventories = {THIS_HOST: inventory or HostInventory()}
 
@@ -130,8 +130,8 @@ class OneHost:
 class ManyHosts:
     """`understudy coordinator`: leads now, or stands by."""
 
-    def __init__(self, service: Service, *, clock: Clock, feed: Feed) -> None:
-        self.feed = feed
+    def __init__(self, service: Service, *, clock: Clock, event_stream: EventStream) -> None:
+        self.event_stream = event_stream
         self._service, self._clock = service, clock
 
     @property

@@ -1,6 +1,6 @@
 """Lets a monitor that scrapes this job see its end: else it sees a target that is down, and cannot tell why.
 
-A job that nobody scrapes regularly ends at once.
+A job that is not scraped regularly ends at once.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from understudy.foundation.clock import Clock
 
 _LONGEST = 30.0  # seconds that the end of a job may wait for a scrape
-_LATE = 1.5  # times the interval: then nobody scrapes any more
+_LATE = 1.5  # times the interval: then no monitor scrapes any more
 _LOOK_EVERY = 0.1  # seconds
 
 
@@ -30,14 +30,14 @@ class Scrapes:
         self._interval = None if self._last is None else now - self._last
         self._last, self.count = now, self.count + 1
 
-    def patience(self) -> float:
+    def seconds_to_wait(self) -> float:
         """Seconds until the next scrape must have come; 0: none is to be expected."""
         if self._end_shown or self._last is None or self._interval is None:
             return 0.0
         return min(_LONGEST, max(0.0, self._last + _LATE * self._interval - self._clock.now()))
 
     async def one_more(self, enough: Callable[[], bool]) -> None:
-        """Returns after the next scrape, when it is overdue, or when somebody has had `enough`."""
-        before, until = self.count, self._clock.now() + self.patience()
+        """Returns after the next scrape, when it is overdue, or when the operator has had `enough`."""
+        before, until = self.count, self._clock.now() + self.seconds_to_wait()
         while self.count == before and self._clock.now() < until and not enough():
             await asyncio.sleep(_LOOK_EVERY)

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus. Counters are counted as things happen; gauges are read from the job when somebody asks."""
+"""Metrics for Prometheus. Counters are counted as things happen; gauges are read from the job at each scrape."""
 
 from collections import Counter as PlainCounter
 from collections.abc import Iterator, Mapping
@@ -8,8 +8,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from understudy.api import views
-from understudy.api.feed import PHASES, Record
-from understudy.api.job import JobDoor
+from understudy.api.event_stream import PHASES, Record
+from understudy.api.job import JobInterface
 from understudy.api.last_scrape import Scrapes
 from understudy.api.metric_names import METRICS, NAMESPACE
 from understudy.api.naming import Named
@@ -30,7 +30,7 @@ class Metrics:
 
     def __init__(
         self,
-        door: JobDoor,
+        interface: JobInterface,
         clock: Clock,
         certificates: Certificates | None = None,
         store_certificates: Certificates | None = None,
@@ -39,8 +39,8 @@ class Metrics:
         self.refusals: PlainCounter[str] = PlainCounter()  # the same as below, as plain numbers
         self.scrapes = Scrapes(clock)
         self._registry, self._shown = CollectorRegistry(), CollectorRegistry()
-        self._shown.register(Named(self._registry, door.name))
-        self._gauges = _Gauges(door, certificates, store_certificates)
+        self._shown.register(Named(self._registry, interface.name))
+        self._gauges = _Gauges(interface, certificates, store_certificates)
         self._registry.register(self._gauges)
         self._decisions = self._counter("decisions")
         self._recoveries = self._counter("recoveries")
@@ -60,7 +60,7 @@ class Metrics:
             self._decisions.labels(kind.value)
         for name in ("swap", "regroup", "move"):
             self._recoveries.labels(name)
-        door.feed.listen(self._on_record)
+        interface.event_stream.listen(self._on_record)
 
     def _counter(self, name: str) -> Counter:
         told = METRICS[name]
@@ -98,9 +98,9 @@ class Metrics:
 
 class _Gauges(Collector):
     def __init__(
-        self, door: JobDoor, certificates: Certificates | None, store_certificates: Certificates | None
+        self, interface: JobInterface, certificates: Certificates | None, store_certificates: Certificates | None
     ) -> None:
-        self._door, self._certificates, self._store_certificates = door, certificates, store_certificates
+        self._interface, self._certificates, self._store_certificates = interface, certificates, store_certificates
         self.stop_seen = False  # a coordinator leads no more when its job has ended, and still answers for a while
         self.finished = False  # as it was shown last
 
@@ -108,11 +108,11 @@ class _Gauges(Collector):
         return []  # the names are known without looking at the job, which may not be there yet
 
     def collect(self) -> Iterator[Metric]:
-        machine = self._door.machine()
-        yield _gauge("leading", float(self._door.leads()))
+        machine = self._interface.machine()
+        yield _gauge("leading", float(self._interface.leads()))
         self.finished = self.stop_seen or (machine is not None and (machine.released or machine.stopped is not None))
         yield _gauge("finished", float(self.finished))
-        counters = self._door.counters()
+        counters = self._interface.counters()
         refused: dict[tuple[str, ...], float] = {
             (where, kind): count for where, kinds in counters.items() for kind, count in kinds.items()
         }
@@ -133,7 +133,7 @@ class _Gauges(Collector):
         wanted = sum(host.spares for host in machine.hosts.by_id.values())
         yield _by_label("spares", {"warm": len(roster.parked), "starting": len(roster.starting), "wanted": wanted})
         yield _by_label("stage", {stage.value: int(stage is machine.stage) for stage in Stage})
-        now = self._door.now()
+        now = self._interface.now()
         states = [views.host_state(host, now) for host in machine.hosts.by_id.values()]
         yield _by_label("hosts", {state: states.count(state) for state in _HOST_STATES})
 
@@ -142,12 +142,12 @@ class _Gauges(Collector):
         ends: dict[str, float] = {} if self._certificates is None else dict(self._certificates.ends())
         if self._store_certificates is not None:
             ends |= {f"store/{file}": end for file, end in self._store_certificates.ends().items()}
-        if of_agents := self._door.certificate_ends().values():
+        if of_agents := self._interface.certificate_ends().values():
             ends["agents/cert.pem"] = min(of_agents)
         return ends
 
     def _of_steps(self) -> Iterator[Metric]:
-        committed = self._door.committed()
+        committed = self._interface.committed()
         if committed.step is not None:
             yield _gauge("committed_step", committed.step)
         if committed.unchanged_for is not None:

@@ -12,7 +12,9 @@ _LARGEST_RANK = 10_000_000
 
 # One line that a terminal can show: no control characters, no other ends of lines.
 _ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
-Reason = Annotated[str, Field(min_length=1, max_length=500, pattern=_ONE_LINE, description="who asks, and why")]
+Reason = Annotated[
+    str, Field(min_length=1, max_length=500, pattern=_ONE_LINE, description="the name of the caller, and why")
+]
 Name = Annotated[str, Field(min_length=1, max_length=253, pattern=_ONE_LINE)]
 RankNumber = Annotated[int, Field(ge=0, le=_LARGEST_RANK)]
 Labels = Annotated[
@@ -36,29 +38,29 @@ class Given(BaseModel):
 # -- actions ----------------------------------------------------------------------------------------------------------
 
 
-class Action(Asked):
+class ActionBody(Asked):
     reason: Reason
     dry_run: Annotated[bool, Field(description="only say what would be decided")] = False
 
 
-class Migrate(Action):
+class Migrate(ActionBody):
     ranks: Annotated[list[RankNumber], Field(min_length=1, max_length=MOST_RANKS)]
 
 
-class Drain(Action):
+class Drain(ActionBody):
     host: Name
 
 
-class Replace(Action):
+class Replace(ActionBody):
     rank: RankNumber
     member: Annotated[Name | None, Field(description="only if it is still this one that holds the rank")] = None
 
 
-class Abort(Action):
+class Abort(ActionBody):
     pass
 
 
-class Spares(Action):
+class Spares(ActionBody):
     host: Name
     spares: Annotated[int, Field(ge=0, le=1024)]
 
@@ -67,7 +69,7 @@ class Spares(Action):
 
 
 class _Foreign(BaseModel):
-    """Somebody else's format, which grows: fields that we do not know are passed over."""
+    """A third party's format, which grows: fields that we do not know are passed over."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -135,7 +137,7 @@ class HostView(Given):
 
 
 class RecoveryView(Given):
-    """Seconds by phase. `kind`: swap (somebody was replaced), regroup (nobody was), move (by plan)."""
+    """Seconds by phase. `kind`: swap (a rank was replaced), regroup (none was), move (by plan)."""
 
     kind: str
     generation: int

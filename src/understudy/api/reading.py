@@ -9,10 +9,10 @@ from fastapi import APIRouter, Header, Query
 from starlette.responses import StreamingResponse
 
 from understudy.api import views
-from understudy.api.asking import leading
-from understudy.api.feed import Feed
-from understudy.api.gate import Refused
-from understudy.api.job import JobDoor
+from understudy.api.actions import leading
+from understudy.api.auth import Refused
+from understudy.api.event_stream import EventStream
+from understudy.api.job import JobInterface
 from understudy.api.limits import Limits
 from understudy.api.models import Events, HostView, JobView, MemberView, Overview, RecoveryView
 
@@ -21,7 +21,7 @@ _LARGEST = 2**53
 After = Annotated[int, Query(ge=0, le=_LARGEST, description="only events after this number")]
 
 
-def router(door: JobDoor, limits: Limits, leader_url: Callable[[], Awaitable[str]]) -> APIRouter:
+def router(interface: JobInterface, limits: Limits, leader_url: Callable[[], Awaitable[str]]) -> APIRouter:
     """`leader_url`: where the API of the coordinator that leads is, if this one does not."""
     pages = APIRouter(tags=["reading"])
     streams = _Streams(limits.streams)
@@ -29,32 +29,32 @@ def router(door: JobDoor, limits: Limits, leader_url: Callable[[], Awaitable[str
     @pages.get("/job")
     async def job() -> JobView:
         """The job as a whole. Also answered by a coordinator that stands by."""
-        return views.job(door, None if door.leads() else await leader_url() or None)
+        return views.job(interface, None if interface.leads() else await leader_url() or None)
 
     @pages.get("/overview")
     async def overview() -> Overview:
         """The job, its members, spares and hosts at one moment. Also answered by a coordinator that stands by."""
-        url = None if door.leads() else await leader_url() or None
-        return views.overview(door, url)
+        url = None if interface.leads() else await leader_url() or None
+        return views.overview(interface, url)
 
     @pages.get("/members")
     async def members() -> list[MemberView]:
-        """Everybody who holds a rank, by rank."""
-        return views.members(door, leading(door))
+        """Every member that holds a rank, by rank."""
+        return views.members(interface, leading(interface))
 
     @pages.get("/spares")
     async def spares() -> list[MemberView]:
         """Warm ones first; those that prepare to take over a rank last, with that rank."""
-        return views.spares(leading(door))
+        return views.spares(leading(interface))
 
     @pages.get("/hosts")
     async def hosts() -> list[HostView]:
-        return views.hosts(leading(door), door.now(), door.certificate_ends())
+        return views.hosts(leading(interface), interface.now(), interface.certificate_ends())
 
     @pages.get("/events")
     async def events(after: After = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Events:
         """Decisions and finished recoveries. Numbers count from the beginning of this process."""
-        return _listed(door.feed, after, limit)
+        return _listed(interface.event_stream, after, limit)
 
     @pages.get(
         "/events/stream",
@@ -69,20 +69,22 @@ def router(door: JobDoor, limits: Limits, leader_url: Callable[[], Awaitable[str
         begin = after if last_event_id is None else int(last_event_id)
         streams.check()
         return StreamingResponse(
-            streams.of(door.feed, begin), media_type="text/event-stream", headers={"cache-control": "no-store"}
+            streams.of(interface.event_stream, begin),
+            media_type="text/event-stream",
+            headers={"cache-control": "no-store"},
         )
 
     @pages.get("/recoveries")
     async def recoveries(limit: Annotated[int, Query(ge=1, le=200)] = 20) -> list[RecoveryView]:
         """The newest recoveries with their phases, oldest first."""
-        return [views.recovery(record, door.now()) for record in door.feed.recoveries(limit)]
+        return [views.recovery(record, interface.now()) for record in interface.event_stream.recoveries(limit)]
 
     return pages
 
 
-def _listed(feed: Feed, after: int, limit: int) -> Events:
-    found = feed.after(after, limit)
-    newest = found[-1].number if found else min(after, feed.newest)
+def _listed(event_stream: EventStream, after: int, limit: int) -> Events:
+    found = event_stream.after(after, limit)
+    newest = found[-1].number if found else min(after, event_stream.newest)
     missed = views.missed(after, found[0].number if found else None)
     return Events(events=[views.event(numbered) for numbered in found], newest=newest, missed=missed)
 
@@ -106,10 +108,10 @@ class _Streams:
         finally:
             self._open -= 1
 
-    async def of(self, feed: Feed, after: int) -> AsyncIterator[str]:
+    async def of(self, event_stream: EventStream, after: int) -> AsyncIterator[str]:
         with self._counted():
             yield ": events of this job\n\n"
-            async for numbered in feed.follow(after, _BREATH):
+            async for numbered in event_stream.follow(after, _BREATH):
                 if numbered is None:
                     yield ": nothing new\n\n"
                 else:

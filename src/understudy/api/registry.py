@@ -38,7 +38,7 @@ class HostEntry:
 
 @dataclass(frozen=True, slots=True)
 class RankTarget:
-    """A rank and whoever holds it now. `since`: when that member got it, by the machine's clock."""
+    """A rank and the member that holds it now. `since`: when that member got it, by the machine's clock."""
 
     rank: Rank
     member: MemberId
@@ -223,7 +223,7 @@ def _the_only_one(named: Sequence[tuple[str, HostId]]) -> HostId | None:
 
 def _rank_of(text: str, host: HostId | None, slot: int | None, roster: Roster) -> Target:
     if not is_number(text) or Rank(int(text)) not in roster.holders:
-        return Nothing(f"nobody holds {shown('rank', text)}")
+        return Nothing(f"no member holds {shown('rank', text)}")
     target = _holder(Rank(int(text)), roster)
     if host is not None and target.host != host:
         return Nothing(f"the labels contradict each other: rank {target.rank} is on {target.host}, not on {host}")

@@ -1,6 +1,6 @@
 """uvicorn inside the loop that already runs: no signal handlers, no log, limits, and no way to end the job.
 
-Connections are accepted and limited by `wire.connections`, and requests by `api.gate`."""
+Connections are accepted and limited by `wire.connections`, and requests by `api.auth`."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from understudy.api.gate import CERTIFIED, App
+from understudy.api.auth import CERTIFIED, App
 from understudy.wire.certificates import Certificates
 from understudy.wire.connections import NO_REQUEST, Acceptor, ConnectionLimits, Refusals, Ticket, listen
 from understudy.wire.roles import certified_peer
@@ -22,7 +22,7 @@ from understudy.wire.transport import check_address, split_address
 _CONNECTIONS = ConnectionLimits()
 _ALL_INTERFACES = ("0.0.0.0", "::")
 _LARGEST_HEAD = 16 * 1024
-_REQUEST_LIMIT = 10.0  # seconds for the head of a request
+_REQUEST_TIMEOUT = 10.0  # seconds for the head of a request
 _KEEP_ALIVE = 5  # seconds; every answer ends its connection, so this is for what uvicorn answers by itself
 _FAREWELL = 1  # seconds for requests that are under way when the job ends
 
@@ -39,7 +39,7 @@ class ImpatientProtocol(H11Protocol):
         self.app_state[CERTIFIED] = certified_peer(transport)  # becomes part of the scope of every request
         self._ticket.made(transport)
         self._last_seen: object = None
-        self._watch = self.loop.call_later(_REQUEST_LIMIT, self._look)
+        self._watch = self.loop.call_later(_REQUEST_TIMEOUT, self._look)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -60,7 +60,7 @@ class ImpatientProtocol(H11Protocol):
             self.transport.close()
             return
         self._last_seen = self.cycle
-        self._watch = self.loop.call_later(_REQUEST_LIMIT, self._look)
+        self._watch = self.loop.call_later(_REQUEST_TIMEOUT, self._look)
 
 
 class _Server(uvicorn.Server):
@@ -113,8 +113,8 @@ class ApiServer:
         return 0 if acceptor is None else acceptor.open_connections
 
     async def open(self, address: str, certificates: Certificates | None, reached_at: str = "") -> int:
-        """Both sides prove who they are, or the address is of this host only. `reached_at`: the host for `url`, if the
-        address is of all interfaces. Returns the port."""
+        """Both sides prove their identity, or the address is of this host only. `reached_at`: the host for `url`, if
+        the address is of all interfaces. Returns the port."""
         check_address("--http", address, certificates)
         host, port = split_address("--http", address)
         secure = None if certificates is None else certificates.server_context()

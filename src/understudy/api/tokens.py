@@ -1,4 +1,4 @@
-"""Who may do what: tokens with roles, from a file that only its owner can read.
+"""Permissions: tokens with roles, from a file that only its owner can read.
 
     [[token]]
     name = "alertmanager"                 # appears in the audit
@@ -46,8 +46,8 @@ class Caller:
         return role in self.roles or (role is Role.READ and Role.ACT in self.roles)
 
 
-ANYBODY = Caller("anybody on this host", frozenset({Role.READ}))
-"""Who calls where no tokens are asked for: may look, and ask for nothing."""
+ANYBODY = Caller("any client on this host", frozenset({Role.READ}))
+"""The caller where no tokens are asked for: may read, and ask for nothing."""
 
 
 class Tokens(Reread[Mapping[bytes, Caller]]):

@@ -1,11 +1,11 @@
-"""From the machine and the feed to what is shown. Reads only, and every page is made at one moment."""
+"""From the machine and the event stream to what is shown. Reads only, and every page is made at one moment."""
 
 from collections.abc import Mapping
 
 import msgspec
 
-from understudy.api.feed import Numbered
-from understudy.api.job import JobDoor
+from understudy.api.event_stream import Numbered
+from understudy.api.job import JobInterface
 from understudy.api.models import EventView, HostView, JobView, MemberView, Overview, RecoveryView
 from understudy.foundation.ids import HostId, MemberId
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
@@ -16,16 +16,16 @@ from understudy.protocol.roster import Member, Standing
 _SEATED = (Standing.JOINING, Standing.PREPARED, Standing.ACTIVE)
 
 
-def job(door: JobDoor, leader_url: str | None) -> JobView:
-    machine = door.machine()
-    recoveries = door.feed.recoveries(200)
+def job(interface: JobInterface, leader_url: str | None) -> JobView:
+    machine = interface.machine()
+    recoveries = interface.event_stream.recoveries(200)
     stopped = None if machine is None else machine.stopped
-    committed = door.committed()
+    committed = interface.committed()
     absent = [] if machine is None else sorted(machine.round.state.absent)
     return JobView(
-        job=door.name,
-        leading=door.leads(),
-        leader=door.leader(),
+        job=interface.name,
+        leading=interface.leads(),
+        leader=interface.leader(),
         leader_url=leader_url,
         generation=None if machine is None else machine.generation,
         stage=None if machine is None else machine.stage.value,
@@ -37,30 +37,31 @@ def job(door: JobDoor, leader_url: str | None) -> JobView:
         absent_ranks=list(absent),
         spares_warm=0 if machine is None else len(machine.roster.parked),
         spares_starting=0 if machine is None else len(machine.roster.starting),
-        predicted_recovery_seconds=door.feed.predicted_recovery(),
-        recoveries=door.feed.recovered,
-        last_recovery=recovery(recoveries[-1], door.now()) if recoveries else None,
-        newest_event=door.feed.newest,
+        predicted_recovery_seconds=interface.event_stream.predicted_recovery(),
+        recoveries=interface.event_stream.recovered,
+        last_recovery=recovery(recoveries[-1], interface.now()) if recoveries else None,
+        newest_event=interface.event_stream.newest,
         outcome=None if stopped is None else stopped.outcome.value,
         reason=None if stopped is None else stopped.reason,
     )
 
 
-def overview(door: JobDoor, leader_url: str | None) -> Overview:
-    machine, whole = door.machine(), job(door, leader_url)
+def overview(interface: JobInterface, leader_url: str | None) -> Overview:
+    machine, whole = interface.machine(), job(interface, leader_url)
     if machine is None:
         return Overview(job=whole, members=[], spares=[], hosts=[])
-    known = hosts(machine, door.now(), door.certificate_ends())
-    return Overview(job=whole, members=members(door, machine), spares=spares(machine), hosts=known)
+    known = hosts(machine, interface.now(), interface.certificate_ends())
+    return Overview(job=whole, members=members(interface, machine), spares=spares(machine), hosts=known)
 
 
-def members(door: JobDoor, machine: JobMachine) -> list[MemberView]:
-    steps = door.steps()
+def members(interface: JobInterface, machine: JobMachine) -> list[MemberView]:
+    steps = interface.steps()
     return [_member(member, steps.get(member.id)) for member in machine.roster.seated()]
 
 
 def rank_counts(machine: JobMachine) -> dict[str, int]:
-    """Every rank once. `absent`: the world goes on without it, whoever may hold it. `vacant`: it is waited for."""
+    """Every rank once. `absent`: the world goes on without it, even if a member holds it. `vacant`: it is waited
+    for."""
     absent, world = machine.round.state.absent, machine.policy.world_size
     standings = [member.standing for member in machine.roster.seated() if member.rank not in absent]
     counts = {standing.value: standings.count(standing) for standing in _SEATED}
@@ -145,7 +146,7 @@ def event(numbered: Numbered) -> EventView:
 
 
 def recovery_kind(record: RecoveryRecord) -> str:
-    """Whether somebody was replaced, and whether that was planned."""
+    """Whether a rank was replaced, and whether that was planned."""
     if record.planned:
         return "move"
     return "swap" if record.swaps else "regroup"

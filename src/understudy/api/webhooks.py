@@ -7,20 +7,20 @@ acted already does not act again.
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from understudy.api.actions import Actions
 from understudy.api.alerts import Alert, identity, seconds_of
-from understudy.api.asking import Desk
-from understudy.api.gate import CALLER
+from understudy.api.auth import CALLER
 from understudy.api.models import AlertmanagerAlert, AlertmanagerPost, GenericPost, WebhookAnswer
 
 _SAID = ("summary", "description", "message")
 _LONGEST_SAID = 200
 
 
-def router(desk: Desk) -> APIRouter:
+def router(actions: Actions) -> APIRouter:
     pages = APIRouter(tags=["webhooks"])
 
     def answer(http: Request, alerts: list[Alert]) -> Response:
-        answers = [desk.hear(http.scope[CALLER], alert) for alert in alerts]
+        answers = [actions.hear(http.scope[CALLER], alert) for alert in alerts]
         put_off = any(one.outcome == "put off" for one in answers)
         content = WebhookAnswer(alerts=answers).model_dump_json()
         headers = {"retry-after": "5"} if put_off else None
@@ -34,7 +34,7 @@ def router(desk: Desk) -> APIRouter:
     @pages.post("/generic", response_model=WebhookAnswer)
     async def generic(http: Request, body: GenericPost) -> Response:
         """A small format for any other monitor. The label `alertname` is what rules look at."""
-        return answer(http, [of_generic(body, desk.wall())])
+        return answer(http, [of_generic(body, actions.wall())])
 
     return pages
 

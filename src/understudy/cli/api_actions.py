@@ -14,7 +14,7 @@ EXIT_CODES = "Exit code 0: accepted (or would be); 1: the job refuses, with its 
 
 def add_arguments(parser: argparse.ArgumentParser, text: str) -> None:
     parser.description = f"{text} {EXIT_CODES}"
-    parser.add_argument("--reason", help="why, for the ledger and for whoever looks later (default: your name)")
+    parser.add_argument("--reason", help="why, for the ledger and for later readers (default: your name)")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be decided")
     api_client.add_arguments(parser)
 
@@ -44,4 +44,4 @@ def _who() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):
-        return "somebody"
+        return "an unknown user"

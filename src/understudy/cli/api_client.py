@@ -29,7 +29,7 @@ _RUNS = Path("understudy-runs")
 
 class ApiProblem(Exception):
     """Nothing came of it. `code`: of this command; `status`: of the answer, if there was one. `leader_url`: where a
-    coordinator that does not lead sends us. `unsent`: nobody can have seen the request."""
+    coordinator that does not lead sends us. `unsent`: no server can have seen the request."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Client:
 
     def _reach(self, ask: "Callable[[Client], Any]") -> "tuple[Client, Any]":
         """Goes where the lead is: to the address that a standby names, or to the one that the run's folder has now.
-        What somebody may have seen already is not sent to somebody else, so it cannot be done twice."""
+        A request that one server may have seen is not sent to another, so it cannot be done twice."""
         client, tried = self, set[str]()
         while True:
             tried.add(client.url)
@@ -217,14 +217,14 @@ class Client:
 
 
 class _Https(http.client.HTTPSConnection):
-    """A job's certificate is a coordinator's, for the name `understudy`, whatever its address. Nobody else sees the
+    """A job's certificate is a coordinator's, for the name `understudy`, whatever its address. No other server sees the
     token."""
 
     def connect(self) -> None:
         plain = socket.create_connection((self.host, self.port), self.timeout)
         sock = self.sock = self._context.wrap_socket(plain, server_hostname=NAME)
         if why_not := certified_in(sock.getpeercert()).why_not(PartyRole.COORDINATOR):
-            reason = f"{self.host}:{self.port}: the certificate of whoever answers there is {why_not}"
+            reason = f"{self.host}:{self.port}: the certificate of the server that answers there is {why_not}"
             raise ApiProblem(NOT_ALLOWED, reason, "look at the address, and at the certificates of its coordinator")
 
     _context: ssl.SSLContext
@@ -280,7 +280,7 @@ def _url_of(run: Path) -> str:
 
 
 def _read_url(run: Path) -> str:
-    """Empty: nobody who leads has written one."""
+    """Empty: no leader has written one."""
     try:
         return str(json.loads((run / _ADDRESS_FILE).read_text())["url"])
     except (OSError, ValueError, TypeError, KeyError):
@@ -297,4 +297,4 @@ def standby_advice(job: Mapping[str, Any]) -> str:
         return f"the API of the one that leads is {job['leader_url']}, which does not answer; ask again in a while"
     if job["leader"]:
         return f"{job['leader']} leads (its address for agents); give the address of its API with --api"
-    return "nobody leads as far as it knows; ask again in a while"
+    return "it knows of no leader; ask again in a while"

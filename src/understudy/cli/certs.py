@@ -19,12 +19,12 @@ _DAYS = 30
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="gets ca.pem, and a folder per party with ca.pem, cert.pem, key.pem")
     parser.add_argument("party", nargs="*", help="names: coordinator, host1, ... (none: only say when they end)")
-    for flag, who in (
+    for flag, role in (
         ("--coordinator", "a coordinator"),
         ("--api-client", "a client of the HTTP API: a monitor, or a person with `understudy status`"),
-        ("--agent", "an agent, though it is named for something else, too; who is named for nothing is one"),
+        ("--agent", "an agent, though it is named for something else, too; a party that is named for nothing is one"),
     ):
-        text = f"one of the parties that may be {who} (may be given again)"
+        text = f"one of the parties that may be {role} (may be given again)"
         parser.add_argument(flag, action="append", default=[], metavar="NAME", help=text)
     parser.add_argument("--days", type=int, default=_DAYS, help=f"for how long they are valid (default {_DAYS})")
 
@@ -36,8 +36,8 @@ def main(args: argparse.Namespace) -> int:
             raise SettingsError(f"--{flag} {strangers[0]} is not one of the parties")
     if args.party and not args.coordinator:
         raise SettingsError(
-            "say which of the parties may be coordinators, with --coordinator NAME: nobody is one by default any more, "
-            "and without one nobody could connect"
+            "say which of the parties may be coordinators, with --coordinator NAME: no party is one by default, "
+            "and without one no agent could connect"
         )
     if args.days < 1:
         raise SettingsError(f"--days {args.days}: give at least 1")

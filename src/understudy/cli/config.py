@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.cli.config_check import Checked, check, defaults, flag_of
-from understudy.cli.config_differences import Difference, Kind, differences
+from understudy.cli.config_differences import Kind, SettingDifference, differences
 from understudy.foundation.printable import printable
 
 WRONG, REFUSED = 2, 1
@@ -31,7 +31,7 @@ def main(args: argparse.Namespace) -> int:
     found = differences(right)
     about = [line for file in files for line in _about(file, usual)]
     for line in (*about, *(_between(found, len(right)) if found or len(right) > 1 else ())):
-        print(printable(line))  # files may be anybody's
+        print(printable(line))  # files may come from anywhere
     if len(right) < len(files):
         return WRONG
     return REFUSED if any(one.kind is Kind.MUST_BE_EQUAL for one in found) else 0
@@ -54,7 +54,7 @@ def _remark(file: Checked, key: str, usual: Mapping[str, Any]) -> str:
     return "  (the default)" if file.effective(key) == default else f"  (default {_shown(default)})"
 
 
-def _between(found: Sequence[Difference], files: int) -> Iterator[str]:
+def _between(found: Sequence[SettingDifference], files: int) -> Iterator[str]:
     yield f"{'these settings differ' if found else 'no setting differs'} ({_number(files, 'file')} compared)"
     for kind, of_kind in groupby(found, lambda one: one.kind):
         yield f"  {kind.value}:"

@@ -21,8 +21,8 @@ from understudy.protocol.policy import Policy
 
 _SOME_SCRIPT = sys.executable  # stands for the script, which is no flag: it is there, as a file and as a program
 _SOME_ADDRESS = "127.0.0.1"  # stands for the address of the host, which is another one's
-_LIMITS, _LADDER = f"{POLICY}.limits", f"{POLICY}.ladder"
-_COPIES = f"{_LADDER}.peer-memory.every"
+_LIMITS, _RECOVERY = f"{POLICY}.limits", f"{POLICY}.recovery"
+_SNAPSHOTS = f"{_RECOVERY}.peer-memory.snapshot-every"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +48,8 @@ class Checked:
 
 def flag_of(key: str) -> str:
     """The key of `[run]` that sets the same as a key of `[policy]`, if there is one."""
-    if key == _COPIES:
-        return "run.peer-memory"
+    if key == _SNAPSHOTS:
+        return "run.peer-snapshot-every"
     return f"run.{key.rpartition('.')[2]}" if key.startswith(f"{_LIMITS}.") else key
 
 
@@ -91,8 +91,8 @@ def _settings(file: ConfigFile) -> Iterator[tuple[str, Any]]:
         args = _parsed("run", file, _SOME_SCRIPT)
         policy = run_flags.policy_file_of(args)
         yield from _flags("run", policy.beneath(args))
-        ladder = flat(msgspec.to_builtins(policy.ladder), _LADDER)
-        yield from ((key, value) for key, value in ladder if flag_of(key) == key)
+        recovery = flat(msgspec.to_builtins(policy.recovery), _RECOVERY)
+        yield from ((key, value) for key, value in recovery if flag_of(key) == key)
 
 
 def _flags(command: str, args: argparse.Namespace) -> Iterator[tuple[str, Any]]:

@@ -22,8 +22,8 @@ JOB = "job"  # is compared as well, between the hosts of a job and its coordinat
 OF_A_HOST: Mapping[str, frozenset[str]] = {
     "run": frozenset(
         {
-            *("node-rank", "host-name", "local-addr", "spare-host", "spares", "notice", "device-metrics"),
-            *("certs", "token-file", "run-dir", "log-dir", "plain", "log-format", POLICY),
+            *("node-rank", "host-name", "local-addr", "spare-host", "spares", "drain-grace", "device-metrics"),
+            *("certs", "token-file", "run-dir", "log-dir", "no-progress", "log-format", POLICY),
         }
     ),
     "coordinator": frozenset(
@@ -39,11 +39,11 @@ OF_A_HOST: Mapping[str, frozenset[str]] = {
 class Kind(enum.Enum):
     MUST_BE_EQUAL = "must be equal, or the coordinator refuses the host"
     MAY_DIFFER = "may differ"
-    NOT_COMPARED = "differ, and nobody compares them: make sure that it is meant"
+    NOT_COMPARED = "differ, and the coordinator does not compare them: make sure that it is meant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class SettingDifference:
     """`values`: what is set, and in which files."""
 
     key: str
@@ -51,7 +51,7 @@ class Difference:
     values: tuple[tuple[Any, tuple[str, ...]], ...]
 
 
-def differences(files: Sequence[Checked]) -> list[Difference]:
+def differences(files: Sequence[Checked]) -> list[SettingDifference]:
     """Between files that are right, by kind."""
     policies = [file.policy for file in files if file.policy is not None]
     alike = not any(differing_settings(one, other) for one, other in pairwise(policies))
@@ -61,12 +61,12 @@ def differences(files: Sequence[Checked]) -> list[Difference]:
         if len(values) > 1:
             kind = _kind(key, [value for value, _ in values])
             if kind is not Kind.MUST_BE_EQUAL or not alike:  # the same may be said by two keys
-                found.append(Difference(key=key, kind=kind, values=values))
+                found.append(SettingDifference(key=key, kind=kind, values=values))
     order = list(Kind)
     return sorted((one for one in found if one is not None), key=lambda one: order.index(one.kind))
 
 
-def _jobs(files: Sequence[Checked]) -> Difference | None:
+def _jobs(files: Sequence[Checked]) -> SettingDifference | None:
     told = [
         (f"{file.path} [{command}]", file.settings[f"{command}.{JOB}"])
         for file in files
@@ -74,12 +74,12 @@ def _jobs(files: Sequence[Checked]) -> Difference | None:
         if f"{command}.{JOB}" in file.settings
     ]
     values = _by_value(told)
-    return Difference(key=JOB, kind=Kind.MUST_BE_EQUAL, values=values) if len(values) > 1 else None
+    return SettingDifference(key=JOB, kind=Kind.MUST_BE_EQUAL, values=values) if len(values) > 1 else None
 
 
 def _by_value(told: Sequence[tuple[str, Any]]) -> tuple[tuple[Any, tuple[str, ...]], ...]:
     values = {repr(value): value for _, value in told}
-    return tuple((value, tuple(who for who, its in told if repr(its) == shown)) for shown, value in values.items())
+    return tuple((value, tuple(file for file, its in told if repr(its) == shown)) for shown, value in values.items())
 
 
 def _kind(key: str, values: Sequence[Any]) -> Kind:

@@ -14,7 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from understudy.cli.policy_file import PolicyFile, policy_from
+from understudy.cli import former_names
+from understudy.cli.policy_file import PolicyFile, policy_from, todays_keys
 from understudy.cli.toml_files import nearest, no_such_key, read_toml
 from understudy.errors import SettingsError
 from understudy.ledger.concealing import has_password, is_secret
@@ -72,6 +73,11 @@ def examine_config(path: Path) -> ConfigFile:
         if not isinstance(table, dict):
             complaints.append(f"{command}: expected a table, [{command}]")
             continue
+        try:
+            table = former_names.renamed_keys(table, former_names.keys_within(keys_of(command)), command)
+        except SettingsError as error:
+            complaints.append(str(error))
+            continue
         found = dict(_objections(command, table))
         complaints.extend(found.values())
         tables[command] = {key: value for key, value in table.items() if key not in found}
@@ -84,7 +90,7 @@ def examine_config(path: Path) -> ConfigFile:
         if POLICY in tables.get("run", {}):
             complaints.append("run.policy: the table [policy] is in this file as well; keep one of them")
     kept = {name: table for name, table in tables.items() if name in content}
-    keys = {} if policy is None else dict(flat(content[POLICY], POLICY))
+    keys = {} if policy is None else dict(flat(todays_keys(content[POLICY], POLICY), POLICY))
     return ConfigFile(path=path, tables=kept, policy=policy, policy_keys=keys, complaints=tuple(complaints))
 
 

@@ -18,13 +18,13 @@ from understudy.cli import http_flags
 from understudy.cli.log import FORMATS, Log
 from understudy.cli.token_files import read_job_tokens
 from understudy.coordinator import runs
-from understudy.coordinator.etcd import EtcdKeeper
+from understudy.coordinator.etcd import EtcdStateStore
 from understudy.coordinator.etcd_client import OPEN, EtcdAccess
 from understudy.coordinator.health import HealthServer, Page
-from understudy.coordinator.keeping import Keeper, MemoryKeeper
-from understudy.coordinator.leading import Leader
+from understudy.coordinator.leader import Leader
 from understudy.coordinator.probes import serving_probes
-from understudy.coordinator.service import MOST_HOSTS, Service
+from understudy.coordinator.service import MAX_HOSTS, Service
+from understudy.coordinator.state_store import MemoryStateStore, StateStore
 from understudy.coordinator.status import health, is_ready, status
 from understudy.coordinator.store_login import StoreLogin
 from understudy.errors import Deposed, LedgerError, SettingsError
@@ -39,12 +39,12 @@ from understudy.wire.renewal import watched
 from understudy.wire.roles import PartyRole
 
 if TYPE_CHECKING:
-    from understudy.api.feed import Feed
-    from understudy.api.opening import ApiRequest
+    from understudy.api.event_stream import EventStream
+    from understudy.api.setup import ApiRequest
 
-_FAREWELL_LIMIT = 15.0  # seconds for agents to hear of the end and to leave
+_FAREWELL_TIMEOUT = 15.0  # seconds for agents to hear of the end and to leave
 _ASK_WHO_LEADS_EVERY = 1.0
-_DRAIN_LIMIT = 10.0  # seconds that a disk may take at the end
+_FLUSH_TIMEOUT = 10.0  # seconds that a disk may take at the end
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,10 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--store", default="memory", help="memory, or etcd://host:2379,host:2379 for several coordinators"
     )
     parser.add_argument(
-        "--most-hosts",
+        "--max-hosts",
         type=int,
-        default=MOST_HOSTS,
-        help=f"connections of agents at a time, so that idle ones cannot fill the memory (default {MOST_HOSTS})",
+        default=MAX_HOSTS,
+        help=f"connections of agents at a time, so that idle ones cannot fill the memory (default {MAX_HOSTS})",
     )
     parser.add_argument("--store-certs", type=Path, help="folder with ca.pem, cert.pem, key.pem: TLS to etcd")
     parser.add_argument(
@@ -100,7 +100,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _read_api_request(args: argparse.Namespace, certificates: Certificates | None) -> "ApiRequest | None":
-    """The two old pages need no further package; whoever asks for more is told which one."""
+    """The two old pages need no further package; a command line that asks for more is told which one."""
     if args.http is not None and args.http_tokens is None and args.alert_rules is None and not http_flags.installed():
         return None
     return http_flags.read_api_request(args, certificates)
@@ -112,11 +112,11 @@ def _etcd_access(args: argparse.Namespace) -> EtcdAccess:
     return EtcdAccess(certificates, args.store_name or "", login)
 
 
-def make_keeper(store: str, job: str, say: Callable[[str], None], access: EtcdAccess = OPEN) -> Keeper:
+def make_state_store(store: str, job: str, say: Callable[[str], None], access: EtcdAccess = OPEN) -> StateStore:
     if store == "memory":
-        return MemoryKeeper()
+        return MemoryStateStore()
     if store.startswith("etcd://"):
-        return EtcdKeeper(store, job, say=say, access=access)
+        return EtcdStateStore(store, job, say=say, access=access)
     raise SettingsError(f"--store {store}: give memory or etcd://host:2379")
 
 
@@ -135,26 +135,26 @@ async def _run(
         make_private_folder(args.run_dir / "ledger")
     except OSError as error:
         raise SettingsError(f"--run-dir {args.run_dir}: {error.strerror}; give another folder") from error
-    keeper = make_keeper(args.store, args.job, log.say, access)
+    state_store = make_state_store(args.store, args.job, log.say, access)
     service = Service(args.job, tokens, say=log.say)
     files = BackgroundFiles(log.say)
     try:
-        port = await service.open(args.listen, certificates, args.most_hosts)
+        port = await service.open(args.listen, certificates, args.max_hosts)
         name = args.advertise or f"{args.listen.rpartition(':')[0]}:{port}"
         log.tell("listening", f"listening on {name} for job {args.job}; standing by")
         async with (
             serving_probes(args.health, lambda: is_ready(service), log.say),
             _http(args, certificates, api, service, files, log) as http,
         ):
-            past = await runs.look_back(keeper, args.job, new_run=args.new_run)
+            past = await runs.look_back(state_store, args.job, new_run=args.new_run)
             while True:
-                code = await _stand(args, name, keeper, service, http, files, past, log)
+                code = await _stand(args, name, state_store, service, http, files, past, log)
                 if code is not None:
                     return code
     finally:
         await service.close()
-        await keeper.close()
-        for missing in await files.drain(_DRAIN_LIMIT):
+        await state_store.close()
+        for missing in await files.drain(_FLUSH_TIMEOUT):
             log.say(f"not everything could be written to {missing}")
         files.close()
 
@@ -164,7 +164,7 @@ class Http:
     """What a leadership needs to know of the API. `on_lead`: the folder of the run, which coordinators may share, names
     the one that leads."""
 
-    feed: "Feed | None" = None
+    event_stream: "EventStream | None" = None
     on_lead: Callable[[], None] = lambda: None
 
 
@@ -178,19 +178,19 @@ async def _http(
     log: Log,
 ) -> AsyncIterator[Http]:
     """The API, or the two pages that there are without its packages, or nothing."""
-    feed = http_flags.make_feed(api)
-    if api is not None and feed is not None:
+    event_stream = http_flags.make_event_stream(api)
+    if api is not None and event_stream is not None:
         from understudy.api.address import write_address
         from understudy.api.job import ManyHosts
-        from understudy.api.opening import serving
+        from understudy.api.setup import serving
 
-        door = ManyHosts(service, clock=SystemClock(), feed=feed)
+        interface = ManyHosts(service, clock=SystemClock(), event_stream=event_stream)
         pages = {"/status": lambda refused: status(service, refused)}
         audit = RecordLog.open(files, args.run_dir / "ledger", AUDIT)
         reached_at = (args.advertise or args.listen).rpartition(":")[0]
-        async with serving(api, door, args.run_dir, log.say, audit, pages=pages, reached_at=reached_at) as server:
+        async with serving(api, interface, args.run_dir, log.say, audit, pages=pages, reached_at=reached_at) as server:
             log.tell("listening", f"HTTP API, health and status on port {server.port}")
-            yield Http(feed, lambda: write_address(args.run_dir, server.url))
+            yield Http(event_stream, lambda: write_address(args.run_dir, server.url))
     elif args.http is not None:
         old = _pages(service, log)
         log.tell("listening", f"health and status on port {await old.open(args.http, certificates)}")
@@ -212,7 +212,7 @@ def _pages(service: Service, log: Log) -> HealthServer:
 async def _stand(
     args: argparse.Namespace,
     name: str,
-    keeper: Keeper,
+    state_store: StateStore,
     service: Service,
     http: Http,
     files: BackgroundFiles,
@@ -220,14 +220,14 @@ async def _stand(
     log: Log,
 ) -> int | None:
     """Wait until this one leads, and lead until the end of the job (its exit code) or of the term (None)."""
-    watching = asyncio.create_task(_watch_leader(keeper, service))
+    watching = asyncio.create_task(_watch_leader(state_store, service))
     try:
-        term = await keeper.lead(name)
+        term = await state_store.lead(name)
     finally:
         watching.cancel()
     decisions = RecordLog.open(files, args.run_dir / "ledger", DECISIONS)
-    journals = (decisions, log, *(() if http.feed is None else (http.feed,)))
-    leader = Leader(term, keeper=keeper, clock=SystemClock(), journals=journals, say=log.say, past=past)
+    journals = (decisions, log, *(() if http.event_stream is None else (http.event_stream,)))
+    leader = Leader(term, state_store=state_store, clock=SystemClock(), journals=journals, say=log.say, past=past)
     log.run = lambda: leader.run
     log.tell("leading", f"leading, term {term}", term=term)
     http.on_lead()
@@ -235,17 +235,17 @@ async def _stand(
         await leader.begin()
     except LedgerError as error:
         raise runs.unreadable(args.job, error) from error
-    if http.feed is not None:
-        http.feed.recall(leader.historian.history.recoveries, leader.historian.recall())
+    if http.event_stream is not None:
+        http.event_stream.recall(leader.historian.history.recoveries, leader.historian.recall())
     service.leader, service.leads = leader, name
     try:
-        return await _lead(leader, keeper, log)
+        return await _lead(leader, state_store, log)
     finally:
         service.leader, service.leads = None, ""
 
 
-async def _lead(leader: Leader, keeper: Keeper, log: Log) -> int | None:
-    deposed = asyncio.create_task(keeper.deposed())
+async def _lead(leader: Leader, state_store: StateStore, log: Log) -> int | None:
+    deposed = asyncio.create_task(state_store.deposed())
     over = asyncio.create_task(leader.over.wait())
     await asyncio.wait((deposed, over), return_when=asyncio.FIRST_COMPLETED)
     over.cancel()
@@ -265,14 +265,14 @@ async def _lead(leader: Leader, keeper: Keeper, log: Log) -> int | None:
 
 async def _farewell(leader: Leader, log: Log) -> None:
     if not leader.all_told:
-        await asyncio.sleep(_FAREWELL_LIMIT)  # for hosts that look for a coordinator, to hear of the end
+        await asyncio.sleep(_FAREWELL_TIMEOUT)  # for hosts that look for a coordinator, to hear of the end
     try:
-        await asyncio.wait_for(leader.lines.all_gone.wait(), _FAREWELL_LIMIT)
+        await asyncio.wait_for(leader.lines.all_gone.wait(), _FAREWELL_TIMEOUT)
     except TimeoutError:
-        log.say(f"{len(leader.lines.lines)} hosts did not leave within {_FAREWELL_LIMIT:g} s")
+        log.say(f"{len(leader.lines.lines)} hosts did not leave within {_FAREWELL_TIMEOUT:g} s")
 
 
-async def _watch_leader(keeper: Keeper, service: Service) -> None:
+async def _watch_leader(state_store: StateStore, service: Service) -> None:
     while True:
-        service.leads = await keeper.leader()
+        service.leads = await state_store.leader()
         await asyncio.sleep(_ASK_WHO_LEADS_EVERY)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from understudy.cli.examination import budget, clocks, listening, measuring, versions
 from understudy.cli.examination.finding import Finding
-from understudy.cli.examination.history import History, history_of
+from understudy.cli.examination.history import RunHistory, history_of
 from understudy.cli.examination.host import host
 from understudy.cli.token_files import read_job_tokens
 from understudy.errors import LedgerError, SettingsError
@@ -46,13 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     default = Policy(world_size=1)
     for flag, usual in (
-        ("--hang-floor", default.stall_floor),
-        ("--hang-factor", default.stall_factor),
+        ("--step-timeout-min", default.stall_floor),
+        ("--step-timeout-factor", default.stall_factor),
         ("--busy-timeout", default.busy_timeout),
         ("--idle-timeout", default.idle_timeout),
-        ("--preparation-limit", default.preparation_limit),
-        ("--forming-limit", default.forming_limit),
-        ("--host-patience", default.host_patience),
+        ("--warmup-timeout", default.preparation_limit),
+        ("--regroup-timeout", default.forming_limit),
+        ("--host-timeout", default.host_patience),
     ):
         limits.add_argument(flag, type=float, default=usual, help="as in `understudy run` (default %(default)g)")
     limits.add_argument("--state-gb", type=float, help="GB that one rank holds (default: the largest transfer of RUN)")
@@ -105,10 +105,10 @@ def _check(args: argparse.Namespace) -> str:
     for flag in (
         "busy_timeout",
         "idle_timeout",
-        "hang_floor",
-        "hang_factor",
-        "preparation_limit",
-        "forming_limit",
+        "step_timeout_min",
+        "step_timeout_factor",
+        "warmup_timeout",
+        "regroup_timeout",
         "state_gb",
     ):
         value = getattr(args, flag)
@@ -116,8 +116,8 @@ def _check(args: argparse.Namespace) -> str:
             raise SettingsError(f"--{flag.replace('_', '-')} {value:g}: must be more than 0")
     if args.state_gb is not None and not args.state_gb < _MOST_GB:
         raise SettingsError(f"--state-gb {args.state_gb:g}: give what one rank holds, in gigabytes")
-    if not args.host_patience >= 0:
-        raise SettingsError(f"--host-patience {args.host_patience:g}: must be 0 or more")
+    if not args.host_timeout >= 0:
+        raise SettingsError(f"--host-timeout {args.host_timeout:g}: must be 0 or more")
     if not 0 < args.wait <= _LONGEST_WAIT:
         raise SettingsError(f"--wait {args.wait:g}: give seconds, at most {_LONGEST_WAIT:g}")
     if args.listen is not None:
@@ -126,7 +126,7 @@ def _check(args: argparse.Namespace) -> str:
 
 
 def _token(flag: str, address: str, file: Path | None) -> str:
-    """On one host nobody else is there to be kept out."""
+    """On one host there is no other party to be kept out."""
     address_host, _ = split_address(flag, address)
     if file is None and JOB_TOKEN not in os.environ:
         if is_loopback(address_host):
@@ -175,13 +175,13 @@ def _limits(args: argparse.Namespace, run: Run | None, way: measuring.Way | None
         world_size=1 if run is None else run.info.world_size,
         busy_timeout=args.busy_timeout,
         idle_timeout=args.idle_timeout,
-        stall_floor=args.hang_floor,
-        stall_factor=args.hang_factor,
-        preparation_limit=args.preparation_limit,
-        forming_limit=args.forming_limit,
-        host_patience=args.host_patience,
+        stall_floor=args.step_timeout_min,
+        stall_factor=args.step_timeout_factor,
+        preparation_limit=args.warmup_timeout,
+        forming_limit=args.regroup_timeout,
+        host_patience=args.host_timeout,
     )
-    history = History() if run is None else history_of(run)
+    history = RunHistory() if run is None else history_of(run)
     if args.state_gb is not None:
         history = dataclasses.replace(history, state_bytes=int(args.state_gb * 1e9))
     measured = None if way is None else budget.Measured(bandwidth=way.bandwidth, round_trip=way.round_trip)

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.text import Text
 
 from understudy.errors import LedgerError
+from understudy.ledger.narrative import Block, tell
 from understudy.ledger.reading import read_run
-from understudy.ledger.story import Block, tell
 
-HELP = "tell the story of a run: every loss, decision and recovery, with its reason"
+HELP = "tell the narrative of a run: every loss, decision and recovery, with its reason"
 
 UNREADABLE = 2
 
@@ -23,15 +23,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     try:
-        story = tell(read_run(args.run))
+        narrative = tell(read_run(args.run))
     except LedgerError as error:
         print(f"unreadable: {error}", file=sys.stderr)
         return UNREADABLE
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    for block in (story.heading, *story.recoveries, *story.sections):
+    for block in (narrative.heading, *narrative.recoveries, *narrative.sections):
         _print(console, block)
     console.print("summary", style="bold")
-    console.print(f"  {story.summary.sentence()}")
+    console.print(f"  {narrative.summary.sentence()}")
     return 0
 
 

@@ -10,8 +10,8 @@ from understudy.wire.certificates import Certificates
 from understudy.wire.transport import check_address
 
 if TYPE_CHECKING:
-    from understudy.api.feed import Feed
-    from understudy.api.opening import ApiRequest
+    from understudy.api.event_stream import EventStream
+    from understudy.api.setup import ApiRequest
 
 HTTP = "where the API, /metrics and /health are, HOST:PORT (docs/api.md); port 0 is a free one (default: nowhere)"
 TOKENS = "file with the tokens of the API and their roles, read again every 10 s; without one it only shows"
@@ -33,19 +33,19 @@ def read_api_request(args: argparse.Namespace, certificates: Certificates | None
         return None
     check_address("--http", args.http, certificates)
     try:
-        from understudy.api.opening import ApiRequest
+        from understudy.api.setup import ApiRequest
     except ImportError as error:
         raise SettingsError(f"--http needs more packages ({error.name}): pip install 'understudy[api]'") from None
     return ApiRequest.read(args.http, certificates, _path(args.http_tokens), _path(args.alert_rules))
 
 
-def make_feed(api: "ApiRequest | None") -> "Feed | None":
+def make_event_stream(api: "ApiRequest | None") -> "EventStream | None":
     """The journal that the API listens to, for the coordinator that is made before it."""
     if api is None:
         return None
-    from understudy.api.feed import Feed
+    from understudy.api.event_stream import EventStream
 
-    return Feed()
+    return EventStream()
 
 
 def _path(given: str | Path | None) -> Path | None:

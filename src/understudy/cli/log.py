@@ -25,7 +25,7 @@ _WARNINGS = frozenset(
 
 class Log:
     """`host`: where it is said. `run`: which run of the job it is, as soon as that is known. Implements
-    `coordinator.port.Journal` and `agent.relay.Tell`."""
+    `coordinator.effects.Journal` and `agent.coordinator_client.Tell`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Log:
         if self._form == "json":
             said = {"time": at, "level": level, "code": code, "who": self._who, "host": self._host, "job": self._job}
             line = json.dumps({**said, "run": self.run(), "text": text, **details})
-        with contextlib.suppress(OSError):  # nobody reads any more; the job goes on
+        with contextlib.suppress(OSError):  # its reader is gone; the job goes on
             print(line, file=self._stream or sys.stderr, flush=True)
 
     def append(self, record: DecisionRecord | RecoveryRecord) -> None:

@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.metadata import version
 from types import ModuleType
 
-from understudy.cli import other_packages
+from understudy.cli import former_names, other_packages
 from understudy.errors import UsageError
 
 _COMMANDS = {
@@ -81,4 +81,5 @@ def _add_other_packages(commands: "argparse._SubParsersAction[argparse.ArgumentP
 
 def _fill(command: argparse.ArgumentParser, module: ModuleType, defaults: Mapping[str, object] | None) -> None:
     module.add_arguments(command)
+    former_names.accept_flags(command)
     command.set_defaults(**(defaults or {}), carry_out=module.main)

@@ -1,4 +1,4 @@
-"""`--policy FILE`: the limits of a job and the budget of each rung of the ladder, in one TOML file. The table
+"""`--policy FILE`: the timeouts of a job and the budget of each recovery strategy, in one TOML file. The table
 `[policy]` of a configuration file has the same keys.
 
 Strict: what is misspelt or of the wrong type is refused by its name. Flags of the command line win over the file, and
@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from understudy.cli import former_names
 from understudy.cli.toml_files import no_such_key, read_toml
 from understudy.errors import SettingsError
 from understudy.protocol.policy import Policy
@@ -29,10 +30,11 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pass
 
 
-class RungTable(_Table, frozen=True, kw_only=True):
-    allowed: Annotated[bool, msgspec.Meta(description="false takes the rung out of the ladder")] = True
+class StrategyTable(_Table, frozen=True, kw_only=True):
+    allowed: Annotated[bool, msgspec.Meta(description="false: the strategy is never used")] = True
     budget: Annotated[
-        Count | None, msgspec.Meta(description="times in a job that the rung may be taken; if not given, what is usual")
+        Count | None,
+        msgspec.Meta(description="times in a job that the strategy may be used; if not given, what is usual"),
     ] = None
 
     def limit(self, usual: int | None) -> int | None:
@@ -41,35 +43,39 @@ class RungTable(_Table, frozen=True, kw_only=True):
         return usual if self.budget is None else self.budget
 
 
-class PeerMemoryTable(RungTable, frozen=True, kw_only=True):
-    every: Annotated[Count, msgspec.Meta(description="steps between two copies, as --peer-memory; 0: no copies")] = (
-        _DEFAULT.peer_memory
-    )
+class PeerMemoryTable(StrategyTable, frozen=True, kw_only=True):
+    snapshot_every: Annotated[
+        Count, msgspec.Meta(description="steps between two snapshots, as --peer-snapshot-every; 0: none is taken")
+    ] = _DEFAULT.peer_memory
 
 
-class LadderTable(_Table, frozen=True, kw_only=True):
+class RecoveryTable(_Table, frozen=True, kw_only=True):
     """The descriptions here and in the tables above are those of the reference page (`docs/tools/reference.py`)."""
 
     swap: Annotated[
-        RungTable, msgspec.Meta(description="a spare takes over the rank, with the state of a rank that holds the same")
-    ] = RungTable()
+        StrategyTable,
+        msgspec.Meta(description="a spare takes over the rank, with the state of a rank that holds the same"),
+    ] = StrategyTable()
     degrade: Annotated[
-        RungTable, msgspec.Meta(description="the world goes on without a replica, at the same global batch")
-    ] = RungTable()
+        StrategyTable, msgspec.Meta(description="the world goes on without a replica, at the same global batch")
+    ] = StrategyTable()
     peer_memory: Annotated[
-        PeerMemoryTable, msgspec.Meta(description="the state comes from a copy that outlived its process")
+        PeerMemoryTable, msgspec.Meta(description="the state comes from a snapshot that outlived its process")
     ] = PeerMemoryTable()
     restart: Annotated[
-        RungTable, msgspec.Meta(description="all processes begin anew with the state that the old ones saved")
-    ] = RungTable()
-    checkpoint: Annotated[RungTable, msgspec.Meta(description="all ranks go back to what is on disk")] = RungTable()
-    attempts_per_rung: Annotated[
+        StrategyTable, msgspec.Meta(description="all processes begin anew with the state that the old ones saved")
+    ] = StrategyTable()
+    checkpoint: Annotated[StrategyTable, msgspec.Meta(description="all ranks go back to what is on disk")] = (
+        StrategyTable()
+    )
+    attempts_per_strategy: Annotated[
         AtLeastOne, msgspec.Meta(description="generations in a row that do not resume, until all processes begin anew")
     ] = _DEFAULT.attempts_per_rung
-    probation: Annotated[
-        Count, msgspec.Meta(description="steps after a recovery in which bad state leads to the next rung; 0: never")
+    checked_steps: Annotated[
+        Count,
+        msgspec.Meta(description="steps after a recovery in which bad state leads to the next strategy; 0: none"),
     ] = _DEFAULT.probation
-    recovery_attempts: Annotated[
+    max_attempts: Annotated[
         AtLeastOne, msgspec.Meta(description="generations in a row that do not resume, until the job stops")
     ] = _DEFAULT.recovery_attempts
 
@@ -81,12 +87,12 @@ class LimitsTable(_Table, frozen=True, kw_only=True):
     busy_timeout: Seconds = _DEFAULT.busy_timeout
     idle_timeout: Seconds = _DEFAULT.idle_timeout
     setup_timeout: Seconds = _DEFAULT.setup_timeout
-    hang_floor: Seconds = _DEFAULT.stall_floor
-    hang_factor: Seconds = _DEFAULT.stall_factor
-    preparation_limit: Seconds = _DEFAULT.preparation_limit
-    forming_limit: Seconds = _DEFAULT.forming_limit
-    host_patience: Seconds = _DEFAULT.host_patience
-    suspicion: Annotated[float, msgspec.Meta(ge=0)] = _DEFAULT.suspicion
+    step_timeout_min: Seconds = _DEFAULT.stall_floor
+    step_timeout_factor: Seconds = _DEFAULT.stall_factor
+    warmup_timeout: Seconds = _DEFAULT.preparation_limit
+    regroup_timeout: Seconds = _DEFAULT.forming_limit
+    host_timeout: Seconds = _DEFAULT.host_patience
+    host_quarantine: Annotated[float, msgspec.Meta(ge=0)] = _DEFAULT.suspicion
     max_replacements: Count = _DEFAULT.max_replacements
     max_deaths_per_step: AtLeastOne = _DEFAULT.max_deaths_per_step
     min_healthy: Count = _DEFAULT.min_healthy
@@ -95,22 +101,25 @@ class LimitsTable(_Table, frozen=True, kw_only=True):
 class PolicyFile(_Table, frozen=True, kw_only=True):
     """Without a file: the defaults."""
 
-    ladder: LadderTable = LadderTable()
+    recovery: RecoveryTable = RecoveryTable()
     limits: LimitsTable = LimitsTable()
 
     def rungs(self) -> RungLimits:
-        usual, ladder = RungLimits(), self.ladder
+        usual, tables = RungLimits(), self.recovery
         return RungLimits(
-            swap=ladder.swap.limit(usual.swap),
-            degrade=ladder.degrade.limit(usual.degrade),
-            peer_memory=ladder.peer_memory.limit(usual.peer_memory),
-            restart=ladder.restart.limit(usual.restart),
-            checkpoint=ladder.checkpoint.limit(usual.checkpoint),
+            swap=tables.swap.limit(usual.swap),
+            degrade=tables.degrade.limit(usual.degrade),
+            peer_memory=tables.peer_memory.limit(usual.peer_memory),
+            restart=tables.restart.limit(usual.restart),
+            checkpoint=tables.checkpoint.limit(usual.checkpoint),
         )
 
     def beneath(self, args: argparse.Namespace) -> argparse.Namespace:
         """The arguments, with what the file says where no flag was given."""
-        told: dict[str, Any] = {**msgspec.structs.asdict(self.limits), "peer_memory": self.ladder.peer_memory.every}
+        told: dict[str, Any] = {
+            **msgspec.structs.asdict(self.limits),
+            "peer_snapshot_every": self.recovery.peer_memory.snapshot_every,
+        }
         given = vars(args)
         return argparse.Namespace(**{**given, **{key: told[key] for key in told if given[key] is None}})
 
@@ -127,9 +136,15 @@ def read_policy_file(path: Path) -> PolicyFile:
 def policy_from(tables: Mapping[str, Any], within: str = "") -> PolicyFile:
     """Raises `SettingsError`, which names the key; the caller knows the file. `within`: where the tables are."""
     try:
-        return msgspec.convert(tables, PolicyFile)
+        return msgspec.convert(todays_keys(tables, within), PolicyFile)
     except msgspec.ValidationError as error:
         raise SettingsError(_by_name(str(error), within)) from None
+
+
+def todays_keys(tables: Any, within: str) -> Any:
+    """Raises `SettingsError` if a key is there under both of its names. What is no table is refused elsewhere."""
+    limits = LimitsTable.__struct_encode_fields__
+    return former_names.policy_keys(tables, limits, within) if isinstance(tables, dict) else tables
 
 
 def _by_name(complaint: str, within: str) -> str:

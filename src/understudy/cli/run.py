@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 from understudy.agent import inventory
 from understudy.agent.supervisor import Supervisor
 from understudy.cli import run_flags, run_parser
-from understudy.cli.http_flags import make_feed, read_api_request
+from understudy.cli.http_flags import make_event_stream, read_api_request
 from understudy.cli.log import Log
 from understudy.cli.logged import LoggedTerminal
 from understudy.cli.run_on_host import run_on_host
 from understudy.cli.terminal import Terminal, View, make_terminal
 from understudy.cli.token_files import read_job_tokens
 from understudy.coordinator.coordinator import Coordinator
-from understudy.coordinator.port import Journals
+from understudy.coordinator.effects import Journals
 from understudy.coordinator.probes import serving_probes
 from understudy.detection.contract import STEPPING
 from understudy.detection.progress import Place
@@ -49,8 +49,8 @@ from understudy.wire.renewal import watched
 from understudy.wire.roles import PartyRole
 
 if TYPE_CHECKING:
-    from understudy.api.feed import Feed
-    from understudy.api.opening import ApiRequest
+    from understudy.api.event_stream import EventStream
+    from understudy.api.setup import ApiRequest
 
 add_arguments = run_parser.add_arguments
 _WHO = "understudy agent"  # in its log
@@ -63,7 +63,7 @@ def main(args: argparse.Namespace) -> int:
         raise SettingsError("training needs torch, which is not installed here: pip install 'understudy[training]'")
     run_dir = _run_dir(args.run_dir, shared=bool(args.coordinator))
     logged = bool(args.coordinator) or args.log_format != "text"
-    live = sys.stderr.isatty() and not args.plain and not logged
+    live = sys.stderr.isatty() and not args.no_progress and not logged
     request = run_flags.read_request(args, dict(os.environ), run_dir, live)
     role = PartyRole.AGENT if args.coordinator else PartyRole.COORDINATOR  # on one host this process decides itself
     certificates = None if args.certs is None else Certificates.read(args.certs, role)
@@ -94,8 +94,8 @@ async def _run(
     clock = SystemClock()
     files = BackgroundFiles(terminal.say)
     decisions = RecordLog.open(files, request.plan.run_dir / "ledger", DECISIONS, restore)
-    feed = make_feed(api)
-    journals = Journals((decisions, terminal, *(() if feed is None else (feed,))), terminal.say)
+    event_stream = make_event_stream(api)
+    journals = Journals((decisions, terminal, *(() if event_stream is None else (event_stream,))), terminal.say)
     supervisor = Supervisor(
         request.plan,
         clock=clock,
@@ -106,14 +106,14 @@ async def _run(
         report=journals.append,
         ledger_remade=restore,
     )
-    coordinator = Coordinator(JobMachine(request.policy), port=supervisor, clock=clock, journals=(journals,))
+    coordinator = Coordinator(JobMachine(request.policy), effects=supervisor, clock=clock, journals=(journals,))
     _handle_signals(request.signals, coordinator, supervisor)
     terminal.begin(conceal(request.plan.command), request.policy.world_size, request.policy.spares, request.remarks)
     showing = asyncio.create_task(terminal.keep_showing(lambda: _view(coordinator, supervisor)))
     try:
         async with (
             serving_probes(health, lambda: coordinator.machine.stopped is None, terminal.say),
-            _serving(api, feed, coordinator, supervisor, request, terminal, files),
+            _serving(api, event_stream, coordinator, supervisor, request, terminal, files),
         ):
             stop = await supervisor.run(coordinator)
     finally:
@@ -128,7 +128,7 @@ async def _run(
 @asynccontextmanager
 async def _serving(
     api: "ApiRequest | None",
-    feed: "Feed | None",
+    event_stream: "EventStream | None",
     coordinator: Coordinator,
     supervisor: Supervisor,
     request: run_flags.RunRequest,
@@ -136,18 +136,18 @@ async def _serving(
     files: BackgroundFiles,
 ) -> AsyncIterator[None]:
     """The HTTP API beside the job, if it was asked for."""
-    if api is None or feed is None:
+    if api is None or event_stream is None:
         yield
         return
     from understudy.api.job import OneHost
-    from understudy.api.opening import serving
+    from understudy.api.setup import serving
 
     run_dir, own = request.plan.run_dir, inventory.read(request.plan.environment)
-    door = OneHost(
+    interface = OneHost(
         run_dir.name,
         coordinator,
         clock=SystemClock(),
-        feed=feed,
+        event_stream=event_stream,
         tell=supervisor.tell,  # as its own events, so that its timer is set again and a failure ends the job orderly
         steps=lambda: _steps(supervisor),
         inventory=own,
@@ -155,7 +155,7 @@ async def _serving(
     names = {THIS_HOST: (socket.gethostname(), "localhost", "127.0.0.1", *own.addresses)}
     audit = RecordLog.open(files, run_dir / "ledger", AUDIT)
     async with serving(
-        api, door, run_dir, terminal.say, audit, aliases=names, enough=lambda: supervisor.hurried
+        api, interface, run_dir, terminal.say, audit, aliases=names, enough=lambda: supervisor.hurried
     ) as server:
         terminal.say(f"HTTP API on {server.url} (see `understudy status {run_dir}`)")
         yield
@@ -206,13 +206,13 @@ def _run_dir(given: str | None, shared: bool) -> Path:
 
 
 def _write_run_info(run_dir: Path, request: run_flags.RunRequest) -> Callable[[], None]:
-    """Returns what writes it again, should somebody remove the folder."""
+    """Returns what writes it again, should the folder be removed."""
     info = RunInfo(
         job=run_dir.name,
         command=conceal(request.plan.command),
         world_size=request.policy.world_size,
         spares=request.policy.spares,
-        digest_every=request.plan.digest_every,
+        digest_every=request.plan.ledger_digest_every,
         started=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         versions=_versions(),
     )

@@ -31,7 +31,7 @@ _REFUSED: dict[str, tuple[object, str]] = {
 }
 _TIMEOUTS = (
     *("unresponsive_timeout", "busy_timeout", "idle_timeout", "setup_timeout"),
-    *("hang_floor", "hang_factor", "preparation_limit", "forming_limit"),
+    *("step_timeout_min", "step_timeout_factor", "warmup_timeout", "regroup_timeout"),
 )
 _IGNORED_ON_ONE_HOST = ("rdzv_backend", "rdzv_endpoint", "rdzv_conf", "node_rank", "local_addr")
 
@@ -42,9 +42,9 @@ class RunRequest:
 
     plan: LaunchPlan
     policy: Policy
-    plain: bool
+    no_progress: bool
     signals: tuple[signal.Signals, ...]
-    notice: float  # seconds between a SIGTERM to this host and its end, in which its ranks move away
+    drain_grace: float  # seconds between a SIGTERM to this host and its end, in which its ranks move away
     remarks: tuple[str, ...]  # flags that were accepted and have no effect
 
 
@@ -72,10 +72,10 @@ def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_
             logs=_logs(args, run_dir, live),
             store_command=STORE_COMMAND,
             nursery_command=_nursery_command(args, command),
-            fork_founders=_forks_first_ranks(args),
-            digest_every=_at_least("--digest-every", args.digest_every, 0),
-            compare_every=_at_least("--compare-twins", args.compare_twins, 0),
-            save_every=_at_least("--peer-memory", args.peer_memory, 0),
+            fork_founders=_forks_initial_ranks(args),
+            ledger_digest_every=_at_least("--ledger-digest-every", args.ledger_digest_every, 0),
+            check_replicas_every=_at_least("--check-replicas-every", args.check_replicas_every, 0),
+            peer_snapshot_every=_at_least("--peer-snapshot-every", args.peer_snapshot_every, 0),
             checkpoint_dir=str(Path(args.checkpoint_dir).absolute()) if args.checkpoint_dir else "",
             checkpoint_every=_checkpoint_every(args),
             on_straggler=_on_straggler(args),
@@ -84,9 +84,9 @@ def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_
             look_every=min(_LOOKS_AT_MOST_EVERY, args.unresponsive_timeout / _LOOKS_PER_TIMEOUT),
         ),
         policy=policy,
-        plain=args.plain,
+        no_progress=args.no_progress,
         signals=_signals(args.signals_to_handle),
-        notice=_notice(args),
+        drain_grace=_drain_grace(args),
         remarks=_remarks(args),
     )
 
@@ -122,10 +122,12 @@ def _refuse_what_is_not_supported(args: argparse.Namespace) -> None:
             raise SettingsError(f"--{name.replace('_', '-')} is not supported: {instead}")
 
 
-def _notice(args: argparse.Namespace) -> float:
-    if args.notice and not args.coordinator:
-        raise SettingsError(f"--notice {args.notice:g}: there is no other host to move to; it needs --coordinator")
-    return float(args.notice)
+def _drain_grace(args: argparse.Namespace) -> float:
+    if args.drain_grace and not args.coordinator:
+        raise SettingsError(
+            f"--drain-grace {args.drain_grace:g}: there is no other host to move to; it needs --coordinator"
+        )
+    return float(args.drain_grace)
 
 
 def _checkpoint_every(args: argparse.Namespace) -> int:
@@ -158,7 +160,7 @@ def _world_size(text: str) -> int:
         return os.cpu_count() or 1
     if text in ("gpu", "xpu"):
         raise SettingsError(
-            f"--nproc-per-node {text}: the launcher does not load the engine and cannot count devices; give the number"
+            f"--nproc-per-node {text}: the launcher does not load torch and cannot count devices; give the number"
         )
     try:
         return _at_least("--nproc-per-node", int(text), 1)
@@ -189,14 +191,14 @@ def policy_of(args: argparse.Namespace, file: PolicyFile) -> Policy:
         world_size=world_size,
         spares=0 if args.coordinator else _at_least("--spares", args.spares, 0),
         hosts=_hosts(args.nnodes),
-        host_patience=args.host_patience,
-        suspicion=args.suspicion,
+        host_patience=args.host_timeout,
+        suspicion=args.host_quarantine,
         min_healthy=_at_least("--min-healthy", args.min_healthy, 0),
-        peer_memory=_at_least("--peer-memory", args.peer_memory, 0),
+        peer_memory=_at_least("--peer-snapshot-every", args.peer_snapshot_every, 0),
         rungs=_rungs(args, file.rungs()),
-        attempts_per_rung=file.ladder.attempts_per_rung,
-        recovery_attempts=file.ladder.recovery_attempts,
-        probation=file.ladder.probation,
+        attempts_per_rung=file.recovery.attempts_per_strategy,
+        recovery_attempts=file.recovery.max_attempts,
+        probation=file.recovery.checked_steps,
         donors_per_receiver=max(1, (os.cpu_count() or 1) // 2),  # a donor and its receiver keep one core busy each
         max_start_overs=restarts or default.max_start_overs,
         max_replacements=_at_least("--max-replacements", args.max_replacements, 0),
@@ -206,10 +208,10 @@ def policy_of(args: argparse.Namespace, file: PolicyFile) -> Policy:
         idle_timeout=args.idle_timeout,
         setup_timeout=args.setup_timeout,
         checkpoints=bool(args.checkpoint_dir),
-        stall_floor=args.hang_floor,
-        stall_factor=args.hang_factor,
-        preparation_limit=args.preparation_limit,
-        forming_limit=args.forming_limit,
+        stall_floor=args.step_timeout_min,
+        stall_factor=args.step_timeout_factor,
+        preparation_limit=args.warmup_timeout,
+        forming_limit=args.regroup_timeout,
     )
 
 
@@ -234,16 +236,16 @@ def _command(args: argparse.Namespace, environment: Mapping[str, str]) -> tuple[
     return (python, "-u", *(("-m",) if args.module else ()), script, *args.training_script_args)
 
 
-def _forks_first_ranks(args: argparse.Namespace) -> bool:
-    """With no more cores than ranks, ranks that load the engine one by one wait for each other: it is loaded once."""
-    if args.fork_first_ranks != "auto":
-        return bool(args.fork_first_ranks == "always")
+def _forks_initial_ranks(args: argparse.Namespace) -> bool:
+    """With no more cores than ranks, ranks that load torch one by one wait for each other: it is loaded once."""
+    if args.fork_initial_ranks != "auto":
+        return bool(args.fork_initial_ranks == "always")
     return _world_size(args.nproc_per_node) >= (os.cpu_count() or 1)
 
 
 def _nursery_command(args: argparse.Namespace, command: tuple[str, ...]) -> tuple[str, ...]:
     """A program that is not run by Python cannot be forked from one that is."""
-    if args.no_nursery or args.no_python or (args.spares == 0 and not _forks_first_ranks(args)):
+    if args.no_fork_server or args.no_python or (args.spares == 0 and not _forks_initial_ranks(args)):
         return ()
     return (command[0], "-u", *NURSERY)
 

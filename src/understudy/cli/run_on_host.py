@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from understudy.agent import inventory
-from understudy.agent.relay import Introduction, Relay, Tell
+from understudy.agent.coordinator_client import CoordinatorClient, Introduction, Tell
 from understudy.agent.supervisor import Supervisor
 from understudy.cli.log import Log
 from understudy.cli.run_flags import RunRequest
@@ -33,8 +33,8 @@ async def run_on_host(
     log: Log,
     restore: Callable[[], None],
 ) -> StopJob:
-    """`log`: learns here which run it is. `restore`: makes the folder of the run readable again, should somebody remove
-    it."""
+    """`log`: learns here which run it is. `restore`: makes the folder of the run readable again, should it be
+    removed."""
     clock = SystemClock()
     files = BackgroundFiles(terminal.say)
     supervisor = Supervisor(
@@ -46,26 +46,26 @@ async def run_on_host(
         files=files,
         ledger_remade=restore,
     )
-    relay = Relay(
+    client = CoordinatorClient(
         _introduction(args, request, tokens, supervisor),
-        hands=supervisor,
+        effects=supervisor,
         addresses=[part.strip() for part in args.coordinator.split(",") if part.strip()],
         certificates=certificates,
         clock=clock,
         tell=terminal.tell,
     )
-    log.run = lambda: relay.run
-    departure = Departure(request, supervisor, relay, terminal.tell)
+    log.run = lambda: client.run
+    departure = Departure(request, supervisor, client, terminal.tell)
     terminal.tell("starting", f"{_offer(args, request)}; run folder {request.plan.run_dir}")
     for number in request.signals:
         asyncio.get_running_loop().add_signal_handler(number, departure.on_signal, number)
     try:
-        stop = await supervisor.run(relay)
-        await relay.close(stop.reason)
+        stop = await supervisor.run(client)
+        await client.close(stop.reason)
     finally:
         terminal.close()
         files.close()
-    if relay.given_up:
+    if client.given_up:
         terminal.say(f"this host takes no part in the job (exit code {stop.exit_code}): {stop.reason}")
     else:
         terminal.end(stop)
@@ -79,18 +79,18 @@ def _offer(args: argparse.Namespace, request: RunRequest) -> str:
 
 
 class Departure:
-    """What happens on a signal: only this host's part ends. With --notice its ranks move away first, as long as that
-    lasts; a second signal ends the wait."""
+    """What happens on a signal: only this host's part ends. With --drain-grace its ranks move away first, as long as
+    that lasts; a second signal ends the wait."""
 
-    def __init__(self, request: RunRequest, supervisor: Supervisor, relay: Relay, tell: Tell) -> None:
-        self._notice, self._host = request.notice, HostId(request.plan.host)
-        self._supervisor, self._relay, self._tell = supervisor, relay, tell
+    def __init__(self, request: RunRequest, supervisor: Supervisor, client: CoordinatorClient, tell: Tell) -> None:
+        self._grace, self._host = request.drain_grace, HostId(request.plan.host)
+        self._supervisor, self._client, self._tell = supervisor, client, tell
         self._waiting: asyncio.Task[None] | None = None
 
     def on_signal(self, number: signal.Signals) -> None:
         if self._supervisor.stopping:
             self._supervisor.hurry()
-        if self._notice > 0 and number is signal.SIGTERM and self._waiting is None and self._ranks():
+        if self._grace > 0 and number is signal.SIGTERM and self._waiting is None and self._ranks():
             self._waiting = asyncio.get_running_loop().create_task(self._leave(number))
         else:
             self._end(number, "was received on this host")
@@ -100,16 +100,16 @@ class Departure:
 
     async def _leave(self, number: signal.Signals) -> None:
         clock = SystemClock()
-        deadline = clock.now() + self._notice
+        deadline = clock.now() + self._grace
         asked = False
         ranks = self._ranks()
-        text = f"{number.name}: ranks {ranks} move away from this host within {self._notice:g} s (--notice)"
+        text = f"{number.name}: ranks {ranks} move away from this host within {self._grace:g} s (--drain-grace)"
         self._tell("leaving", text, ranks=ranks)
         while self._ranks() and clock.now() < deadline:
-            if self._relay.connected and not asked:
+            if self._client.connected and not asked:
                 asked = True
-                why = f"{number.name} was received there, with {self._notice:g} s notice"
-                self._relay.handle(DrainHost(at=clock.now(), host=self._host, reason=why))
+                why = f"{number.name} was received there, with {self._grace:g} s notice"
+                self._client.handle(DrainHost(at=clock.now(), host=self._host, reason=why))
             await asyncio.sleep(_LOOK_EVERY)
         left = self._ranks()
         self._end(number, f"was received; {f'ranks {left} were still here' if left else 'every rank has moved away'}")

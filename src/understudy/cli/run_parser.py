@@ -1,6 +1,6 @@
 """Declares the flags of `understudy run`: torchrun's, with torchrun's meanings, and our own.
 
-Written by hand, because the command line must not import the engine; a test compares it with torchrun's own parser.
+Written by hand, because the command line must not import torch; a test compares it with torchrun's own parser.
 The help texts are the only description of a flag: `docs/tools/reference.py` makes the reference page of them. The help
 of one of torchrun's flags begins with `differs:`, `no effect:` or `refused:` unless it does what it does there. What
 becomes of the flags is in `run_flags`.
@@ -138,9 +138,9 @@ def _add_spare_flags(parser: argparse.ArgumentParser) -> None:
     )
     _flag(group, "--spares", type=int, default=1, help=text)
     text = "start every spare from nothing; the default is to fork it from a process that has torch loaded"
-    _flag(group, "--no-nursery", action="store_true", help=text)
-    text = "fork the first ranks as well: always, never, or (auto, the default) if there are no more cores than ranks"
-    _flag(group, "--fork-first-ranks", choices=("auto", "always", "never"), default="auto", help=text)
+    _flag(group, "--no-fork-server", action="store_true", help=text)
+    text = "fork the initial ranks as well: always, never, or (auto, the default) if there are no more cores than ranks"
+    _flag(group, "--fork-initial-ranks", choices=("auto", "always", "never"), default="auto", help=text)
     text = (
         "folder of this run, with run.json, ledger/ and logs/ (default ./understudy-runs/TIME-PID). A folder that "
         "holds a run is refused. Training does not need its disk: when that is full, slow, read-only or removed, a "
@@ -148,38 +148,38 @@ def _add_spare_flags(parser: argparse.ArgumentParser) -> None:
     )
     _flag(group, "--run-dir", default=None, help=text)
     text = "record digests of the state every so many steps (default %(default)s: never)"
-    _flag(group, "--digest-every", type=int, default=0, help=text)
+    _flag(group, "--ledger-digest-every", type=int, default=0, help=text)
     text = "TOML file with any of these flags under [run] (docs/configuration.md); flags win over it"
     _flag(group, "--config", type=Path, default=None, help=text)
 
 
 def _add_fallback_flags(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("when a swap is not possible", "see docs/ladder.md")
+    group = parser.add_argument_group("when a swap is not possible", "see docs/recovery-strategies.md")
     text = (
-        "where some rank has no twin, copy every rank's state every so many steps into memory that outlives its "
-        f"process (default {_POLICY.ladder.peer_memory.every}: never)"
+        "where some rank has no twin, snapshot every rank's state every so many steps into memory that outlives "
+        f"its process (default {_POLICY.recovery.peer_memory.snapshot_every}: never)"
     )
-    _flag(group, "--peer-memory", type=int, default=None, help=text)
+    _flag(group, "--peer-snapshot-every", type=int, default=None, help=text)
     text = "folder of durable checkpoints; a job begins with the newest one that is whole (docs/checkpoints.md)"
     _flag(group, "--checkpoint-dir", default="", help=text)
     text = "steps between two durable checkpoints (default %(default)s: none is written)"
     _flag(group, "--checkpoint-every", type=int, default=0, help=text)
     text = (
         "never go on without a replica that lost a rank; the default is to do so when there is no spare. Short for "
-        "ladder.degrade.allowed = false"
+        "recovery.degrade.allowed = false"
     )
     _flag(group, "--no-degrade", action="store_true", help=text)
     text = (
         "times that all processes may begin anew with the state of the old ones "
-        f"(default {_POLICY.rungs().restart}). Short for ladder.restart.budget"
+        f"(default {_POLICY.rungs().restart}). Short for recovery.restart.budget"
     )
     _flag(group, "--max-restarts-from-memory", type=int, default=None, help=text)
-    text = "TOML file with limits and the budget of each rung of the ladder (docs/policy.md); flags win over it"
+    text = "TOML file with timeouts and the budget of each recovery strategy (docs/policy.md); flags win over it"
     _flag(group, "--policy", type=Path, default=None, help=text)
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("limits and deadlines", "in seconds, unless a flag counts something")
+    group = parser.add_argument_group("limits and timeouts", "in seconds, unless a flag counts something")
     text = "processes that may be started after the first ones"
     _limit(group, "--max-replacements", int, text)
     text = "losses of one rank in the same step until the job stops"
@@ -190,8 +190,8 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     )
     _limit(group, "--unresponsive-timeout", float, text)
     text = (
-        "a rank that is busy inside a step while all others wait for it is replaced, never before --hang-factor steps; "
-        "after half of the time where neither its stack nor its CPU time changes"
+        "a rank that is busy inside a step while all others wait for it is replaced, never before "
+        "--step-timeout-factor steps; after half of the time where neither its stack nor its CPU time changes"
     )
     _limit(group, "--busy-timeout", float, text)
     text = "a rank that is busy between two steps (evaluation, saving) while all others wait for it is replaced"
@@ -199,14 +199,14 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     text = "from the start of a world to its first step; then the world starts over"
     _limit(group, "--setup-timeout", float, text)
     text = "ranks that all wait for each other are freed after this time at least"
-    _limit(group, "--hang-floor", float, text)
+    _limit(group, "--step-timeout-min", float, text)
     text = (
         "the deadline inside a step is this times the median of the last 50 steps, and at least a fifth of this times "
         "the slowest of them"
     )
-    _limit(group, "--hang-factor", float, text)
-    _limit(group, "--preparation-limit", float, "a joiner's imports, setup and rehearsal")
-    _limit(group, "--forming-limit", float, "regroup and transfer")
+    _limit(group, "--step-timeout-factor", float, text)
+    _limit(group, "--warmup-timeout", float, "a joiner's imports, setup and rehearsal, at least")
+    _limit(group, "--regroup-timeout", float, "regroup and transfer, without progress")
     text = "ranks that must be well for a request (replace, abort) to be granted; 0: half of them"
     _limit(group, "--min-healthy", int, text)
 
@@ -214,10 +214,10 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 def _add_detection_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("detection", "see docs/detection.md")
     text = (
-        "ranks that hold the same bytes compare digests of them every so many steps, and keep a copy of the last state "
-        "on which all agreed (default %(default)s: never)"
+        "ranks that hold the same bytes (twins) compare digests of them every so many steps, and keep a snapshot of "
+        "the last state on which all agreed (default %(default)s: never)"
     )
-    _flag(group, "--compare-twins", type=int, default=0, help=text)
+    _flag(group, "--check-replicas-every", type=int, default=0, help=text)
     text = (
         "what follows when a rank computes much slower than before: note (the default) says so; move also asks for the "
         "rank to be moved to a spare, once. One host only"
@@ -248,10 +248,10 @@ def _add_host_flags(parser: argparse.ArgumentParser) -> None:
         "certificate must have the role agent with --coordinator, else coordinator. It is read again every 10 s"
     )
     _flag(group, "--certs", type=Path, default=None, help=text)
-    _limit(group, "--host-patience", float, "seconds from the end of a host's connection until it counts as lost")
-    _limit(group, "--suspicion", float, "seconds for which no rank goes to a host that was lost")
+    _limit(group, "--host-timeout", float, "seconds from the end of a host's connection until it counts as lost")
+    _limit(group, "--host-quarantine", float, "seconds for which a host that was lost gets no rank")
     text = "seconds between a SIGTERM to this host and its end, in which its ranks move to others (default %(default)g)"
-    _flag(group, "--notice", type=float, default=0.0, help=text)
+    _flag(group, "--drain-grace", type=float, default=0.0, help=text)
 
 
 def _add_output_flags(parser: argparse.ArgumentParser) -> None:
@@ -260,7 +260,7 @@ def _add_output_flags(parser: argparse.ArgumentParser) -> None:
     _flag(group, "--http-tokens", type=Path, default=None, help=http_flags.TOKENS)
     _flag(group, "--alert-rules", type=Path, default=None, help=http_flags.RULES)
     _flag(group, "--health", default=None, help=http_flags.HEALTH)
-    _flag(group, "--plain", action="store_true", help="no live line on a terminal")
+    _flag(group, "--no-progress", action="store_true", help="no live progress line on a terminal")
     text = (
         "what the launcher itself says: text (the default) for people, or json, one document per line (docs/hosts.md); "
         "what ranks print stays as it is"

@@ -1,4 +1,4 @@
-"""`understudy status`: who holds which rank, what is ready to take over, and how the last recovery went.
+"""`understudy status`: which member holds which rank, what is ready to take over, and how the last recovery went.
 
 Live on a terminal, plain lines otherwise. When the job does not answer any more, what its ledger knows.
 """
@@ -15,13 +15,13 @@ from typing import Any
 from understudy.cli import api_client
 from understudy.cli.api_client import UNREACHABLE, ApiProblem, Client, client_for, find_run, standby_advice
 from understudy.errors import LedgerError
+from understudy.ledger.narrative import summarize
 from understudy.ledger.reading import read_run
-from understudy.ledger.story import summarize
 from understudy.protocol.commands import DecisionKind
 from understudy.wire.renewal import WARN_BEFORE, day_of
 
 _EVERY = 1.0  # seconds
-_PATIENCE = 60.0  # seconds for which a live picture waits for an answer
+_ANSWER_TIMEOUT = 60.0  # seconds for which a live picture waits for an answer
 _PHASES = ("detect", "approach", "stop", "rehearse", "regroup", "transfer", "resume")
 _WORTH_SAYING = 10.0  # seconds without a committed step
 _MOST_RANKS = 64  # lines for ranks; of a larger world only those that are not as they should be
@@ -30,7 +30,7 @@ Json = Mapping[str, Any]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Shows a running job. Exit code 0; 3: no answer and the run did not end, or whoever answers does not lead; "
+        "Shows a running job. Exit code 0; 3: no answer and the run did not end, or what answers does not lead; "
         "4: not allowed."
     )
     parser.add_argument("--once", action="store_true", help="print once, also on a terminal")
@@ -70,7 +70,7 @@ def _live(client: Client, seen: "Seen") -> None:
             try:
                 lines, answered, remark = look(client).lines(), time.monotonic(), []
             except ApiProblem as problem:
-                if problem.code != UNREACHABLE or time.monotonic() - answered > _PATIENCE:
+                if problem.code != UNREACHABLE or time.monotonic() - answered > _ANSWER_TIMEOUT:
                     raise
                 remark = ["", f"no answer for {time.monotonic() - answered:.0f} s: {problem.reason}"]
             screen.update(Text("\n".join([*lines, *remark])), refresh=True)
@@ -78,7 +78,7 @@ def _live(client: Client, seen: "Seen") -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Everything that is shown. `api`: of whom it is; a coordinator that leads, if one was found."""
+    """Everything that is shown. `api`: the one that answered; a coordinator that leads, if one was found."""
 
     api: str
     job: Json
@@ -165,7 +165,7 @@ def member_lines(members: Sequence[Json], job: Json) -> list[str]:
     ]
     absent = set(job.get("absent_ranks", ()))
     empty = [rank for rank in range(job["world_size"]) if rank not in held][:_MOST_RANKS]
-    rows += [(str(rank), "nobody", "-", "absent" if rank in absent else "vacant", "-") for rank in empty]
+    rows += [(str(rank), "none", "-", "absent" if rank in absent else "vacant", "-") for rank in empty]
     more = [f"({len(members)} ranks; only those that are not active are shown)"] if len(members) > _MOST_RANKS else []
     return ["", *table(("rank", "member", "host", "standing", "step"), rows), *more]
 
@@ -211,7 +211,7 @@ def recovery_lines(job: Json) -> list[str]:
     what = "last move: a pause of" if last["kind"] == "move" else "last recovery:"
     lines.append(f"{what} {total * 1000:.0f} ms, {_ago(last['seconds_ago'])} ago, resumed at step {last['step']}")
     lines += [f"  {reason}" for reason in last["reasons"]]
-    lines += [f"  rank {rank}: {old or 'nobody'} -> {new}" for rank, old, new in last["swaps"]]
+    lines += [f"  rank {rank}: {old or 'no member'} -> {new}" for rank, old, new in last["swaps"]]
     phases = [f"{name} {last['phases'][name] * 1000:.0f}" for name in _PHASES if name in last["phases"]]
     return [*lines, f"  ms: {' | '.join(phases)}"]
 
@@ -253,7 +253,7 @@ def _from_ledger(folder: Path, problem: ApiProblem, *, as_json: bool) -> int:
         told = {"folder": str(folder), "summary": sentence, "last_decision": decision, "has_ended": has_ended}
         print(json.dumps({"api": None, "job": None, "members": [], "spares": [], "hosts": [], "ledger": told}))
     else:
-        print(f"nobody answers for {folder}; its ledger says: {sentence}")
+        print(f"the job of {folder} does not answer; its ledger says: {sentence}")
         if last is not None:
             print(f"the last decision was {last.kind}: {last.reason}")
         print(f"next: understudy explain {folder}")

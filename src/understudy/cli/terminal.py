@@ -117,7 +117,7 @@ class Terminal:
     def output(self, stream: Std, data: bytes) -> None:
         """What a worker wrote, when it comes through us."""
         file = sys.stdout if stream is Std.OUT else sys.stderr
-        with contextlib.suppress(OSError):  # nobody reads any more; the training goes on
+        with contextlib.suppress(OSError):  # its reader is gone; the training goes on
             file.buffer.write(data)
             file.buffer.flush()
 
@@ -240,16 +240,16 @@ def _block(lines: Iterable[str]) -> str:
 
 
 def recovery_lines(record: RecoveryRecord) -> list[str]:
-    """Who was lost and why, the verdict, the new member, the times."""
+    """Which member was lost and why, the verdict, the new member, the times."""
     total = record.phases.get("total", record.at - record.opened_at)
     word = "moved, with a pause of" if record.planned else "recovered in"
     lines = [f"--- {word} {total * 1000:.0f} ms: resumed at step {record.step}, generation {record.generation}"]
     lines += [f"    {reason}" for reason in record.reasons]
     lines.append(f"    verdict  {record.verdict}")
     for rank, old, new in record.swaps:
-        lines.append(f"    rank {rank}   {old or 'nobody'} -> {new}")
+        lines.append(f"    rank {rank}   {old or 'no member'} -> {new}")
     if not record.swaps:
-        lines.append("    nobody was replaced")
+        lines.append("    no rank was replaced")
     phases = [f"{name} {record.phases[name] * 1000:.0f}" for name in _PHASES if name in record.phases]
     received = f"; {record.received_bytes / 1e6:.1f} MB received" if record.received_bytes else ""
     lines.append(f"    ms       {' | '.join(phases)}{received}")
@@ -270,7 +270,10 @@ def advice(reason: str) -> str:
         ("its process exited with code", "the process ended itself, without a traceback: see its output above"),
         ("failed twice in a row", "the script itself fails: see its traceback above, correct it and start again"),
         ("without a new fault, and stands still", "the ranks do not do the same: see above where each of them stands"),
-        ("has no twin", "give --peer-memory 1 (copies in the host's memory), use replicas, or --checkpoint-dir"),
+        (
+            "has no twin",
+            "give --peer-snapshot-every 1 (copies in the host's memory), use replicas, or --checkpoint-dir",
+        ),
         ("--spares 0", "start with --spares 1 or more, so that a lost rank can be replaced"),
         ("--max-", "if the losses were not the script's fault, raise the limit that is named above"),
         ("died before they were warm", "look at the spares' output above; the host may be short of memory"),

@@ -7,7 +7,7 @@ from understudy.cli import api_actions
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = (
-        "Lets ranks and spares go to a host again: calls off its drain, and lifts the suspicion of a host that was "
+        "Lets ranks and spares go to a host again: calls off its drain, and ends the quarantine of a host that was "
         "lost or on which spares died."
     )
     parser.add_argument("host", metavar="HOST", help="as `understudy status` calls it")

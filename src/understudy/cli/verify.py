@@ -6,24 +6,24 @@ from pathlib import Path
 from rich.console import Console
 
 from understudy.errors import LedgerError
-from understudy.ledger.comparing import Comparison, Verdict, compare
+from understudy.ledger.comparing import Comparison, ComparisonVerdict, compare
 from understudy.ledger.exactly_once import prove
+from understudy.ledger.narrative import counted
 from understudy.ledger.reading import read_run
 from understudy.ledger.run import OPTIONAL, Run
-from understudy.ledger.story import counted
 
 HELP = "compare the ledgers of two runs, step by step and rank by rank"
 
 EXIT_CODES = {
-    Verdict.IDENTICAL: 0,
-    Verdict.DIFFERENT: 1,
-    Verdict.WEAK: 3,
-    Verdict.INCOMPLETE: 3,
-    Verdict.NOTHING: 3,
+    ComparisonVerdict.IDENTICAL: 0,
+    ComparisonVerdict.DIFFERENT: 1,
+    ComparisonVerdict.WEAK: 3,
+    ComparisonVerdict.INCOMPLETE: 3,
+    ComparisonVerdict.NOTHING: 3,
 }
 UNREADABLE = 2
 
-_COLOURS = {Verdict.IDENTICAL: "bold green", Verdict.DIFFERENT: "bold red"}
+_COLOURS = {ComparisonVerdict.IDENTICAL: "bold green", ComparisonVerdict.DIFFERENT: "bold red"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

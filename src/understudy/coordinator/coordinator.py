@@ -1,10 +1,10 @@
 """Feeds events into the machine and carries out what it asks for, in order.
 
-A generation must be durable before anybody acts on it: while it is being written, whatever was decided later waits in a
-queue, and events are still taken.
+A generation must be durable before any process acts on it: while it is being written, whatever was decided later waits
+in a queue, and events are still taken.
 
-Knows: the machine, the doors of `port`. Does not know: processes, sockets, terminals. Called by the agent of a host
-(through a Protocol; neither imports the other) and joined to it by the command line.
+Knows: the machine, the interfaces of `effects`. Does not know: processes, sockets, terminals. Called by the agent of a
+host (through a Protocol; neither imports the other) and joined to it by the command line.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from understudy.coordinator import orders
-from understudy.coordinator.port import GenerationStore, Journal, Journals, MemoryGenerations, Port
+from understudy.coordinator.effects import Effects, GenerationStore, Journal, Journals, MemoryGenerations
 from understudy.coordinator.recovery_clock import RecoveryClock
 from understudy.coordinator.steps import HostSteps
 from understudy.foundation.clock import Clock
@@ -27,13 +27,13 @@ from understudy.wire.messages import FromAgent
 
 
 class Coordinator:
-    """Decides for one job. `handle` may be called again by a door that it is using: events are taken one by one."""
+    """Decides for one job. `handle` may be called again by an effect that it is using: events are taken one by one."""
 
     def __init__(
         self,
         machine: JobMachine,
         *,
-        port: Port,
+        effects: Effects,
         clock: Clock,
         journals: Sequence[Journal],
         generations: GenerationStore | None = None,
@@ -41,7 +41,7 @@ class Coordinator:
     ) -> None:
         """`say`: hears of a journal that fails."""
         self.machine = machine
-        self._port, self._clock, self._journals = port, clock, Journals(journals, say)
+        self._effects, self._clock, self._journals = effects, clock, Journals(journals, say)
         self._generations: GenerationStore = generations or MemoryGenerations()
         self._recovery_clock = RecoveryClock()
         self.steps = HostSteps(clock)
@@ -82,7 +82,7 @@ class Coordinator:
         self.steps.told(THIS_HOST, smallest, largest)
 
     def inherited(self, member: MemberId, bequest: bytes) -> None:
-        """What a member leaves to whoever will replace it."""
+        """What a member leaves to its replacement."""
         known = self.machine.roster.members.get(member)
         if known is not None and known.rank is not None:
             self.inherited_of(known.rank, self.machine.round.state.founded_in, bequest)
@@ -100,7 +100,7 @@ class Coordinator:
         self._on_failure = listener
 
     def fail(self, error: BaseException) -> None:
-        """It must not decide any more: what it would do next was not recorded, or somebody else leads."""
+        """It must not decide any more: what it would do next was not recorded, or another coordinator leads."""
         if self.failed is None:
             self.failed = error
             self._orders.clear()
@@ -108,7 +108,7 @@ class Coordinator:
             self._on_failure(error)
 
     def begin_with(self, commands: Iterable[cmd.Command], active: Mapping[Rank, MemberId]) -> None:
-        """What a machine that took over wants first. `active`: who trained when it was last heard of."""
+        """What a machine that took over wants first. `active`: the members that trained when last heard of."""
         self._recovery_clock.took_over(active)
         self._order(Tick(at=self._clock.now()), commands)
         self._go_on()
@@ -121,7 +121,7 @@ class Coordinator:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Called again by a door that it is using, it does nothing: the loop below comes to the new event."""
+        """Called again by an effect that it is using, it does nothing: the loop below comes to the new event."""
         if self._busy:
             return
         self._busy = True
@@ -180,13 +180,13 @@ class Coordinator:
             case cmd.StartMember():
                 self._start(command)
             case cmd.WatchClosely(hosts=hosts):
-                self._port.watch_closely(hosts)
+                self._effects.watch_closely(hosts)
             case cmd.AskCheckpoints(members=members):
                 self._tell(members, orders.ask_checkpoints(command))
             case cmd.AssignRank():
                 self._assign(command)
             case cmd.DismissStranger(member=member, host=host, reason=reason):
-                self._port.dismiss(member, host, reason)
+                self._effects.dismiss(member, host, reason)
             case cmd.AskStep(members=members):
                 self._tell(members, orders.ask_step(command))
             case cmd.KeepAgreed(members=members):
@@ -200,19 +200,19 @@ class Coordinator:
             case cmd.ReleaseMembers(members=members):
                 self._tell(members, orders.release(command))
             case cmd.KillMember(member=member, hang=hang, reason=reason):
-                self._port.kill(member, hang=hang, reason=reason)
+                self._effects.kill(member, hang=hang, reason=reason)
             case cmd.StopJob():
-                self._port.stop(command)
+                self._effects.stop(command)
             case _:
                 raise AssertionError(f"no way to carry out {command!r}")
 
     def _start(self, command: cmd.StartMember) -> None:
         seat = command.seat
         store = "" if seat is None else self._store_of(seat.store)
-        self._port.start_member(command.member, seat, command.host, store)
+        self._effects.start_member(command.member, seat, command.host, store)
 
     def _abandon(self, command: cmd.AbandonGeneration) -> None:
-        """Whoever leaves a rank and whoever takes it over make their connection while the others come to a stop."""
+        """The leaver of a rank and its successor make their connection while the others come to a stop."""
         roster = self.machine.roster
         leavers = set(roster.leavers.values())
         takers = {roster.holders[rank] for rank in roster.leavers if rank in roster.holders}
@@ -227,7 +227,7 @@ class Coordinator:
         if not left and not command.founding and self._clock.now() < self._bequests_until:
             return  # the machine says it again before long
         message = orders.assign(command, self.machine.policy, self._store_of(command.store), left)
-        self._port.send(command.member, message)
+        self._effects.send(command.member, message)
 
     def _store_of(self, host: HostId) -> str:
         """Where its c10d store listens; empty where workers know it anyway."""
@@ -236,7 +236,7 @@ class Coordinator:
 
     def _tell(self, members: Sequence[MemberId], message: FromAgent) -> None:
         for member in members:
-            self._port.send(member, message)
+            self._effects.send(member, message)
 
     def _note(self, decision: cmd.RecordDecision) -> None:
         record = DecisionRecord(

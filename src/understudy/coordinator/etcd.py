@@ -1,4 +1,4 @@
-"""The keeper that stands on etcd: leadership is a key with a lease, and every write is a transaction that names it.
+"""The state store on etcd: leadership is a key with a lease, and every write is a transaction that names it.
 
 A leader that cannot refresh its lease stops leading by its own clock before etcd would let the key go. Facts that are
 too long for one request go in pieces, and count once the head that names them is written.
@@ -18,8 +18,8 @@ from understudy.foundation.clock import Clock, SystemClock
 _TTL = 3  # seconds. etcd needs one or two of them to elect a leader of its own, and this one should outlive that
 _MARGIN = 0.2  # we stop this much earlier than etcd would
 _REFRESH_EVERY = 0.5
-_REQUEST_LIMIT = 1.0  # seconds for one request; another one follows, to another server
-_LOOK_EVERY = 0.2  # a standby asks who leads. A watch would tell sooner, but may die without a word
+_REQUEST_TIMEOUT = 1.0  # seconds for one request; another one follows, to another server
+_LOOK_EVERY = 0.2  # a standby asks for the leader. A watch would tell sooner, but may die without a word
 _PIECE = 1_000_000  # bytes: etcd takes 1.5 MiB per request
 
 _Answer = TypeVar("_Answer")
@@ -34,7 +34,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     content: bytes = b""  # where it is short enough
 
 
-class EtcdKeeper:
+class EtcdStateStore:
     """`address`: etcd://h1:2379,h2:2379. `job`: jobs do not see each other. `say`: told when etcd does not answer."""
 
     def __init__(
@@ -135,7 +135,7 @@ class EtcdKeeper:
             self._refreshing.cancel()
         if lease is not None:
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(lease.revoke(), _REQUEST_LIMIT)
+                await asyncio.wait_for(lease.revoke(), _REQUEST_TIMEOUT)
 
     async def close(self) -> None:
         self._end("it was closed")
@@ -212,7 +212,7 @@ class EtcdKeeper:
         if leader is None or leader.create_revision != self._term:
             self._refuse("another coordinator leads")
         if not done and (newest is None or newest.value != content):  # else an earlier try got there after all
-            self._refuse("somebody else has written in its name")
+            self._refuse("another process has written in its name")
         self._head_revision = int(newest.mod_revision)
 
     def _refuse(self, why: str) -> None:
@@ -231,7 +231,7 @@ class EtcdKeeper:
             if while_leading and not self.leads():
                 raise Deposed(f"term {self._term} is over: {self._why}")
             try:
-                return await asyncio.wait_for(ask(), _REQUEST_LIMIT)
+                return await asyncio.wait_for(ask(), _REQUEST_TIMEOUT)
             except Exception as error:  # the client has many kinds, and none is worth a difference
                 if not said:
                     self._say(f"etcd does not answer, asking again: {type(error).__name__} {error}")

@@ -1,8 +1,8 @@
 """Makes the client of etcd. It knows one address; gRPC underneath takes a list, and turns to the next by itself.
 
 The package speaks without TLS; `_make_secure` gives it a channel that does. A login is the package's own. Certificates
-and login are those of the moment of connecting; whoever finds that they have changed closes the client, which connects
-again by itself.
+and login are those of the moment of connecting; a caller that finds that they have changed closes the client, which
+connects again by itself.
 """
 
 import importlib

@@ -20,7 +20,7 @@ from understudy.wire.roles import PartyRole, certified_peer
 from understudy.wire.transport import check_address, split_address
 
 _LARGEST_HEAD = 8192  # bytes
-_LIMIT = 5.0  # seconds for a request and its answer
+_TIMEOUT = 5.0  # seconds for a request and its answer
 _CONNECTIONS = ConnectionLimits(in_all=128, per_peer=32)
 
 Page = Callable[[], Mapping[str, object]]
@@ -55,7 +55,7 @@ class HealthServer:
         self._acceptor: Acceptor | None = None
 
     async def open(self, address: str, certificates: Certificates | None) -> int:
-        """Both sides prove who they are, or the address is of this host only. Returns the port."""
+        """Both sides prove their identity, or the address is of this host only. Returns the port."""
         check_address(self._flag, address, certificates)
         return self._open(address, None if certificates is None else certificates.server_context())
 
@@ -87,7 +87,7 @@ class HealthServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ticket: Ticket) -> None:
         try:
-            async with asyncio.timeout(_LIMIT):
+            async with asyncio.timeout(_TIMEOUT):
                 certified = certified_peer(writer)
                 why_not = "" if certified is None else certified.why_not(PartyRole.API_CLIENT)
                 writer.write(await self._answer(reader, ticket, why_not))

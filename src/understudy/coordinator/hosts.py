@@ -1,7 +1,8 @@
-"""The coordinator's doors to many hosts: one line per agent, orders go out, events come in.
+"""The coordinator's connections to many hosts: one per agent, orders go out, events come in.
 
-Knows who is connected and where each member lives. Does not know the transport (`service` has that) and decides
-nothing. A line that does not take its messages is closed: its agent connects again and is told what it needs.
+Knows which hosts are connected and where each member lives. Does not know the transport (`service` has that) and
+decides nothing. A connection that does not take its messages is closed: its agent connects again and is told what it
+needs.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from understudy.errors import WireError
 from understudy.foundation.ids import HostId, MemberId
 from understudy.protocol.commands import Seat, StopJob
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 from understudy.wire.messages import FromAgent
 
 _MOST_WAITING = 20_000  # messages
@@ -20,7 +21,7 @@ _MOST_BYTES = 256 * 1024 * 1024  # in them
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class HostConnection:
     """To one connected agent, which is at `peer`. `on_close`: ends the connection, whatever it is waiting for.
     `certificate_ends`: as the agent tells it, as Unix time."""
 
@@ -54,12 +55,12 @@ class Line:
             self.on_close()
 
 
-class HostLines:
-    """Implements `port.Port`. What is meant for a host that is away is dropped: it will be said again."""
+class HostConnections:
+    """Implements `effects.Effects`. What is meant for a host that is away is dropped: it will be said again."""
 
     def __init__(self, term: int) -> None:
         self.term = term
-        self.lines: dict[HostId, Line] = {}
+        self.lines: dict[HostId, HostConnection] = {}
         self.stopped: StopJob | None = None
         self.dropped: Counter[str] = Counter()
         self._host_of: dict[MemberId, HostId] = {}
@@ -69,7 +70,7 @@ class HostLines:
 
     # -- lines --------------------------------------------------------------------------------------------------------
 
-    def open(self, host: HostId, agent: str = "", peer: str = "") -> Line:
+    def open(self, host: HostId, agent: str = "", peer: str = "") -> HostConnection:
         """An agent that connects again takes the place of its former line, which may not have noticed its end yet.
         Raises `WireError` if another agent is connected under this name."""
         former = self.lines.get(host)
@@ -81,7 +82,7 @@ class HostLines:
             )
         if former is not None:
             former.close()
-        line = self.lines[host] = Line(host, agent, peer)
+        line = self.lines[host] = HostConnection(host, agent, peer)
         self.all_gone.clear()
         return line
 
@@ -94,7 +95,7 @@ class HostLines:
         for line in list(self.lines.values()):
             line.close()
 
-    def gone(self, line: Line) -> bool:
+    def gone(self, line: HostConnection) -> bool:
         """True if it was the host's present line, so that the host is silent now."""
         line.closed = True
         if self.lines.get(line.host) is not line:
@@ -110,7 +111,7 @@ class HostLines:
     def home_of(self, member: MemberId) -> HostId | None:
         return self._host_of.get(member)
 
-    # -- the port -----------------------------------------------------------------------------------------------------
+    # -- effects -----------------------------------------------------------------------------------------------------
 
     def start_member(self, member: MemberId, seat: Seat | None, host: HostId, store: str = "") -> None:
         self._host_of[member] = host

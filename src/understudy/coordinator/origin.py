@@ -1,24 +1,40 @@
 """What a host may say: of itself and of its own members, within the world that there is. Everything else is refused.
 
-A host that was broken into must not reach beyond itself. Raises `WireError`, which ends the line of whoever said it;
-what an honest host may say out of date is dropped instead (`owns` is False).
+A host that was broken into must not reach beyond itself. Raises `WireError`, which ends the connection of the host that
+said it; what an honest host may say out of date is dropped instead (`owns` is False).
 """
 
 import hmac
 from collections.abc import Mapping
 from dataclasses import fields
 
-from understudy.coordinator.hosts import HostLines
+from understudy.coordinator.hosts import HostConnections
 from understudy.errors import WireError
 from understudy.foundation.ids import HostId, MemberId, Rank
 from understudy.protocol import events as ev
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
 from understudy.protocol.requests import DrainHost
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 from understudy.wire.roles import Certified, PartyRole
 
 _MOST_SPARES = 1024  # on one host
+_FLAGS = {
+    "hosts": "nnodes",
+    "host_patience": "host-timeout",
+    "suspicion": "host-quarantine",
+    "max_start_overs": "max-restarts",
+    "stall_floor": "step-timeout-min",
+    "stall_factor": "step-timeout-factor",
+    "preparation_limit": "warmup-timeout",
+    "forming_limit": "regroup-timeout",
+    "recovery_attempts": "recovery.max-attempts",
+    "attempts_per_rung": "recovery.attempts-per-strategy",
+    "rungs": "recovery",
+    "probation": "recovery.checked-steps",
+    "peer_memory": "peer-snapshot-every",
+}
+"""Settings that hosts send under a name of their own: so does the previous release, and both can be in one job."""
 _OF_THE_MACHINE = ("donors_per_receiver",)  # follow from a host's CPUs: no flag could make them equal
 
 
@@ -46,11 +62,16 @@ def check_settings(host: str, its: Policy, jobs: Policy) -> None:
     """All hosts of a job must have been started with the same flags."""
     names = differing_settings(its, jobs)
     if names:
-        told = [f"{name.replace('_', '-')} {getattr(its, name)} (the job: {getattr(jobs, name)})" for name in names]
+        told = [f"{_flag(name)} {getattr(its, name)} (the job: {getattr(jobs, name)})" for name in names]
         raise WireError(
             f"host {host} was started with other settings than the job: {', '.join(told)}; give it the same flags",
             kind="settings",
         )
+
+
+def _flag(setting: str) -> str:
+    """The flag or key that sets it."""
+    return _FLAGS.get(setting, setting.replace("_", "-"))
 
 
 def check_role(attend: wire.Attend, certified: Certified | None) -> None:
@@ -63,7 +84,7 @@ def check_role(attend: wire.Attend, certified: Certified | None) -> None:
 def check_certificate(attend: wire.Attend, certified: Certified | None) -> None:
     """A host has a certificate of its own, so that one which was broken into cannot be another one."""
     if certified is not None and attend.host not in certified.names:
-        whose = ", ".join(sorted(certified.names)) or "nobody"
+        whose = ", ".join(sorted(certified.names)) or "no name"
         raise WireError(
             f"host {attend.host} has a certificate for {whose}: give it one whose common or alternative name is "
             f"{attend.host}, or the name of its certificate with --host-name",
@@ -71,7 +92,7 @@ def check_certificate(attend: wire.Attend, certified: Certified | None) -> None:
         )
 
 
-def check_event(lines: HostLines, host: HostId, event: ev.Event) -> None:
+def check_event(lines: HostConnections, host: HostId, event: ev.Event) -> None:
     if isinstance(event, DrainHost) and event.host != host:
         raise WireError(f"host {host} wants host {event.host} to be drained", kind="not its own")
     if isinstance(event, ev.ActivityObserved) and event.host != host:
@@ -83,16 +104,16 @@ def check_event(lines: HostLines, host: HostId, event: ev.Event) -> None:
             check_home(lines, host, member)
 
 
-def check_home(lines: HostLines, host: HostId, member: MemberId) -> None:
+def check_home(lines: HostConnections, host: HostId, member: MemberId) -> None:
     if lines.home_of(member) not in (None, host):
         raise WireError(f"host {host} speaks for {member}, which lives elsewhere", kind="not its own")
 
 
 def owns(
-    lines: HostLines, machine: JobMachine, former: Mapping[MemberId, Rank], host: HostId, left: wire.Bequeathed
+    lines: HostConnections, machine: JobMachine, former: Mapping[MemberId, Rank], host: HostId, left: wire.Bequeathed
 ) -> bool:
-    """May this host say what a rank leaves? For the rank of a member that lives there; for no other one. `former`: who
-    held which rank at a takeover; it may have died while nobody led."""
+    """May this host say what a rank leaves? For the rank of a member that lives there; for no other one. `former`:
+    which member held which rank at a takeover; it may have died while no coordinator led."""
     member = MemberId(left.member)
     if not left.again:
         check_home(lines, host, member)

@@ -1,4 +1,4 @@
-"""How long a step takes, as several hosts say. Deadlines for everybody follow from it, so no single host decides it."""
+"""How long a step takes, as several hosts say. All deadlines follow from it, so no single host decides it."""
 
 import statistics
 

@@ -1,7 +1,7 @@
 """`--health HOST:PORT`: whether this process lives and is of use, for orchestrators, whose probes have no certificate.
 
-A port of its own: what happens there reaches nobody who uses the API, and a flood of the API does not make probes fail.
-The answers tell nothing about the job, so everybody may have them.
+A port of its own: what happens there does not reach clients of the API, and a flood of the API does not make probes
+fail. The answers tell nothing about the job, so every client may have them.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""How fast one host may speak. Whoever is faster is read later, and the transport's flow control slows it down."""
+"""How fast one host may speak. A faster one is read later, and the transport's flow control slows it down."""
 
 from understudy.foundation.clock import Clock
 from understudy.foundation.token_bucket import Rate, TokenBucket

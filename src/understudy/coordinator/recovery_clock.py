@@ -1,4 +1,4 @@
-"""How long each phase of a recovery took. It listens to the same events and commands as everybody; it decides nothing.
+"""How long each phase of a recovery took. It listens to the same events and commands as others; it decides nothing.
 
 detect    from the first sign of the loss, where one is known, to the event that opened the recovery. Of a lost host the
           first sign is the end of its connection; the transport may have needed up to 2 s to notice that
@@ -53,7 +53,7 @@ class RecoveryClock:
         self._running: _Running | None = None
 
     def took_over(self, active: Mapping[Rank, MemberId]) -> None:
-        """Whoever else has a rank when the next recovery ends came in it, or in one that nobody saw the end of."""
+        """Any other member with a rank when the next recovery ends came in it, or in one whose end was not seen."""
         self._holders = dict(active)
 
     def lost_since(self, member: MemberId | None, at: float) -> None:
@@ -132,7 +132,7 @@ class RecoveryClock:
         running.transfers.clear()
 
     def _on_generation(self, at: float, holders: dict[Rank, MemberId], absent: tuple[Rank, ...]) -> None:
-        """Whoever prepares for an absent rank has it when that comes back."""
+        """A member that prepares for an absent rank has it when that comes back."""
         before = self._holders
         self._benched = frozenset(member for rank, member in holders.items() if rank in absent)
         holders = {rank: member for rank, member in holders.items() if rank not in absent}

@@ -16,18 +16,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from understudy.coordinator import kept
-from understudy.coordinator.keeping import Keeper
+from understudy.coordinator import persisted
+from understudy.coordinator.state_store import StateStore
 from understudy.errors import LedgerError, SettingsError, WireError
 from understudy.foundation.clock import Clock
 from understudy.protocol.commands import Outcome, StopJob
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 
 _GIVEN_UP = StopJob(outcome=Outcome.STOPPED, reason="the operator began a new run (--new-run)", exit_code=1)
 
 
 def new_id() -> str:
-    """When it began, for people who read it, and enough chance that no two are the same."""
+    """When it began, for human readers, and enough chance that no two are the same."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
 
 
@@ -47,7 +47,7 @@ class Past:
     run: str | None = None
     damaged: bool = False
 
-    def has(self, known: "kept.Kept") -> bool:
+    def has(self, known: "persisted.PersistedJob") -> bool:
         return self.run is not None and known.run == self.run
 
 
@@ -62,14 +62,14 @@ class Identity:
         self.run, self.key = "", secrets.token_bytes(32)
         self._past, self._past_stop = past, _GIVEN_UP
         self._clock, self._say = clock, say
-        self._found: kept.Kept | None = None  # under way, and none of its hosts is back yet
+        self._found: persisted.PersistedJob | None = None  # under way, and none of its hosts is back yet
         self._found_at = 0.0
 
-    async def look(self, keeper: Keeper) -> "kept.Kept | None":
+    async def look(self, state_store: StateStore) -> "persisted.PersistedJob | None":
         """What is kept of a run that is not past. One that has ended can be told of; one under way waits for `check`.
         Raises `LedgerError` if it cannot be read."""
         try:
-            known = await kept.read(keeper)
+            known = await persisted.read(state_store)
         except LedgerError:
             if not self._past.damaged:
                 raise
@@ -86,7 +86,7 @@ class Identity:
             self._say(f"run {self.run} is under way; waiting for one of its hosts")
         return known
 
-    def check(self, attend: wire.Attend, *, over: bool) -> "kept.Kept | None":
+    def check(self, attend: wire.Attend, *, over: bool) -> "persisted.PersistedJob | None":
         """May this host take part? Raises `WireError` if not. Returns what the leader is to take over, when this is the
         first host of a run under way. `over`: the run has ended."""
         if attend.run and attend.run == self._past.run:
@@ -97,7 +97,9 @@ class Identity:
         if attend.run and attend.run != self.run:
             why = f"host {attend.host} is of run {attend.run}, which was given up"
             raise WireError(f"{why}: run {self.run} has begun since", kind="other run")
-        belongs = bool(attend.run) or attend.term > 0  # older agents do not name their run; new ones obeyed nobody yet
+        belongs = (
+            bool(attend.run) or attend.term > 0
+        )  # older agents do not name their run; new ones obeyed no coordinator yet
         if over and not belongs:
             raise WireError(f"run {self.run} has just ended, and host {attend.host} is for the next one", kind="over")
         if self._found is not None and not belongs:
@@ -105,7 +107,7 @@ class Identity:
         found, self._found = self._found, None
         return found
 
-    def _abandon(self, found: "kept.Kept", attend: wire.Attend) -> None:
+    def _abandon(self, found: "persisted.PersistedJob", attend: wire.Attend) -> None:
         patience = found.policy.takeover_patience
         left = self._found_at + patience - self._clock.now()
         if left > 0:
@@ -119,10 +121,10 @@ class Identity:
         self._say(f"run {self.run} begins")
 
 
-async def look_back(keeper: Keeper, job: str, *, new_run: bool) -> Past:
+async def look_back(state_store: StateStore, job: str, *, new_run: bool) -> Past:
     """When a coordinator starts. Raises `SettingsError` if what is kept cannot be read and is not to be given up."""
     try:
-        known = await kept.read(keeper)
+        known = await persisted.read(state_store)
     except LedgerError as error:
         if new_run:
             return Past(damaged=True)

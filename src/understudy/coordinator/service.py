@@ -1,7 +1,7 @@
-"""The coordinator on the network: takes the streams of agents and hands them to whoever leads.
+"""The coordinator on the network: takes the streams of agents and hands them to the leader.
 
 Everything that arrives is untrusted until its seal is checked; what is malformed, too large, said twice or from
-elsewhere is refused and counted. Who does not know the token learns nothing but that.
+elsewhere is refused and counted. A party that does not know the token learns nothing but that.
 """
 
 import asyncio
@@ -12,20 +12,20 @@ from collections.abc import Callable
 from typing import Any
 
 from understudy.coordinator import origin
-from understudy.coordinator.hosts import Line
-from understudy.coordinator.leading import Leader
+from understudy.coordinator.hosts import HostConnection
+from understudy.coordinator.leader import Leader
 from understudy.coordinator.rate import LineRate
 from understudy.coordinator.runs import RunOver
 from understudy.errors import WireError
 from understudy.foundation.clock import SystemClock
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 from understudy.wire import transport, versions
 from understudy.wire.certificates import Certificates
 from understudy.wire.job_tokens import JobTokens
-from understudy.wire.sealing import SealedStream, answer
+from understudy.wire.message_auth import AuthenticatedStream, answer
 
-MOST_HOSTS = 2100  # one process serves 2,000 within 3 s (`claims/many-agents`); 2,500 idle ones took 315 MB
-_GREETING_LIMIT = 10.0  # seconds until a stream must have said who it is
+MAX_HOSTS = 2100  # one process serves 2,000 within 3 s (`claims/many-agents`); 2,500 idle ones took 315 MB
+_GREETING_TIMEOUT = 10.0  # seconds until a stream must have named itself
 _FINAL = ("settings", "job", "other run")  # there is no use in trying again
 
 _STANDBY = ("standby", "later term", "awaiting")  # passes by itself
@@ -33,14 +33,14 @@ _MOST_COMPLAINTS = 10_000
 
 
 class Service:
-    """`leader` is None while this coordinator stands by; `leads` names whoever leads then."""
+    """`leader` is None while this coordinator stands by; `leads` names the leader then."""
 
     def __init__(
         self,
         job: str,
         token: str | JobTokens,
         *,
-        greeting_limit: float = _GREETING_LIMIT,
+        greeting_limit: float = _GREETING_TIMEOUT,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.leader: Leader | None = None
@@ -55,10 +55,10 @@ class Service:
         self._server: Any = None
         self._secure = False
 
-    async def open(self, address: str, certificates: Certificates | None, most_hosts: int = MOST_HOSTS) -> int:
-        """`most_hosts`: that may be connected at a time, with those that have not said who they are."""
+    async def open(self, address: str, certificates: Certificates | None, max_hosts: int = MAX_HOSTS) -> int:
+        """`max_hosts`: that may be connected at a time, with those that have not named themselves."""
         grpc = transport.grpc_module()
-        self._server = grpc.aio.server(options=transport.server_options(most_hosts))
+        self._server = grpc.aio.server(options=transport.server_options(max_hosts))
         handler = grpc.stream_stream_rpc_method_handler(self._attend)
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(transport.SERVICE, {transport.METHOD: handler}),)
@@ -107,23 +107,24 @@ class Service:
             return
         await self._serve(leader, line, attend, stream, context)
 
-    async def _greeting(self, stream: SealedStream) -> wire.Attend:
+    async def _greeting(self, stream: AuthenticatedStream) -> wire.Attend:
         data = await stream.read()
         if data is None:
-            raise WireError("it ended before it had said who it is", kind="no greeting")
+            raise WireError("it ended before it had named itself", kind="no greeting")
         attend = wire.decode_from_host(data)
         if not isinstance(attend, wire.Attend):
-            raise WireError("it must say first who it is", kind="no greeting")
+            raise WireError("it must name itself first", kind="no greeting")
         return attend
 
     async def _turn_away(self, context: Any, error: Exception) -> None:
-        """Refused with a status of the call; it may not know the token, so it would not understand a sealed word."""
+        """Refused with a status of the call; it may not know the token, so it could not verify an authenticated
+        message."""
         kind = error.kind if isinstance(error, WireError) else "no greeting"
         self.refused[kind] += 1
         code = "UNAUTHENTICATED" if kind in ("unauthorised", "replayed") else "INVALID_ARGUMENT"
-        await context.abort(transport.grpc_module().StatusCode[code], str(error) or "it did not say who it is")
+        await context.abort(transport.grpc_module().StatusCode[code], str(error) or "it did not name itself")
 
-    async def _explain(self, stream: SealedStream, attend: wire.Attend, error: WireError) -> None:
+    async def _explain(self, stream: AuthenticatedStream, attend: wire.Attend, error: WireError) -> None:
         """Refused with a sentence: it knows the token."""
         self._complain(attend, error)
         await self._refuse(stream, wire.Refuse(reason=str(error), final=_is_final(attend, error)), error.kind)
@@ -135,13 +136,15 @@ class Service:
             self._complained.add((attend.agent, error.kind))
             self._say(f"refused: {error}")
 
-    async def _refuse(self, stream: SealedStream, refusal: wire.Refuse, kind: str) -> None:
+    async def _refuse(self, stream: AuthenticatedStream, refusal: wire.Refuse, kind: str) -> None:
         self.refused[kind] += 1
         with contextlib.suppress(Exception):
             await stream.write(wire.encode(refusal))
 
-    async def _serve(self, leader: Leader, line: Line, attend: wire.Attend, stream: SealedStream, context: Any) -> None:
-        """Until one side ends it. The handler of a call must not be cancelled from inside: gRPC would tell nobody."""
+    async def _serve(
+        self, leader: Leader, line: HostConnection, attend: wire.Attend, stream: AuthenticatedStream, context: Any
+    ) -> None:
+        """Until one side ends it. The handler of a call must not be cancelled from inside: gRPC would not report it."""
         closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line.on_close = lambda: None if closed.done() else closed.set_result(None)
         reading = asyncio.create_task(self._read(leader, line, attend, stream))
@@ -166,7 +169,9 @@ class Service:
         if not reading.done():
             await context.abort(transport.grpc_module().StatusCode.ABORTED, "the coordinator has closed this line")
 
-    async def _read(self, leader: Leader, line: Line, attend: wire.Attend, stream: SealedStream) -> str:
+    async def _read(
+        self, leader: Leader, line: HostConnection, attend: wire.Attend, stream: AuthenticatedStream
+    ) -> str:
         leader.attended(attend)
         rate = self.make_rate()
         while (data := await stream.read()) is not None:
@@ -181,7 +186,7 @@ class Service:
             leader.heard(line, message)
         return "the connection ended"
 
-    async def _write(self, leader: Leader, line: Line, stream: SealedStream) -> None:
+    async def _write(self, leader: Leader, line: HostConnection, stream: AuthenticatedStream) -> None:
         """An order that waited here may be older than the leadership."""
         with contextlib.suppress(Exception):  # a connection that does not take it has ended, and reading says why
             while True:

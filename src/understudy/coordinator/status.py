@@ -1,9 +1,9 @@
-"""What a coordinator says about itself and its job, as plain values: for `/health`, `/status` and whoever watches."""
+"""What a coordinator says about itself and its job, as plain values: for `/health`, `/status` and monitors."""
 
 from collections.abc import Mapping
 
 from understudy.coordinator.coordinator import Coordinator
-from understudy.coordinator.leading import Leader
+from understudy.coordinator.leader import Leader
 from understudy.coordinator.service import Service
 from understudy.foundation.ids import HostId
 from understudy.protocol.hosts import Host
@@ -20,12 +20,12 @@ _OF_JOB = (
 
 
 def health(service: Service) -> dict[str, object]:
-    """It answers, so it is well; who leads is no matter of health."""
+    """It answers, so it is well; leadership is no matter of health."""
     return {"healthy": True, "leading": _leads(service.leader)}
 
 
 def is_ready(service: Service) -> bool:
-    """It leads, or it stands by and knows who leads."""
+    """It leads, or it stands by and knows the leader."""
     return service.leader.leading() if service.leader is not None else bool(service.leads)
 
 

@@ -1,7 +1,7 @@
 """Which steps the hosts say that their ranks have committed, for people and monitors. The machine never hears of it.
 
-A report costs the same however many hosts there are; what the whole job has committed is worked out when somebody asks.
-Owned by the coordinator; nothing of it is kept for a successor, to whom every host tells it again.
+A report costs the same however many hosts there are; what the whole job has committed is worked out when it is asked
+for. Owned by the coordinator; nothing of it is kept for a successor, which every host tells it again.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from understudy.protocol.roster import Member, Standing
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportedSteps:
     """`since`: when `smallest` became what it is."""
 
     smallest: int
@@ -32,7 +32,7 @@ class Committed:
 
 class HostSteps:
     def __init__(self, clock: Clock) -> None:
-        self.by_host: dict[HostId, Told] = {}
+        self.by_host: dict[HostId, ReportedSteps] = {}
         self._clock = clock
         self._resumed: tuple[Generation, int] | None = None
 
@@ -40,7 +40,7 @@ class HostSteps:
         before = self.by_host.get(host)
         unchanged = before is not None and before.smallest == smallest
         since = before.since if before is not None and unchanged else self._clock.now()
-        self.by_host[host] = Told(smallest, largest, since)
+        self.by_host[host] = ReportedSteps(smallest, largest, since)
 
     def resumes(self, generation: Generation, step: int) -> None:
         """The world goes on there. A later generation does not take that back, and what hosts told before is true of
@@ -50,7 +50,8 @@ class HostSteps:
         self._resumed = generation, step
         now = self._clock.now()
         self.by_host = {
-            host: told if told.smallest <= step else Told(step, step, now) for host, told in self.by_host.items()
+            host: told if told.smallest <= step else ReportedSteps(step, step, now)
+            for host, told in self.by_host.items()
         }
 
     def of(self, host: HostId) -> int | None:
@@ -68,7 +69,7 @@ class HostSteps:
         """The smallest step over the hosts whose ranks train, once all of them have told theirs. Never less than where
         the last recovery resumed: that much is certain, and a host needs a moment to tell it."""
         hosts = {member.host for member in training_members(machine)}
-        if not hosts and machine.released and self.by_host:  # all have left: whoever was the last to tell is right
+        if not hosts and machine.released and self.by_host:  # all have left: the last one to tell is right
             hosts = {max(self.by_host, key=lambda host: self.by_host[host].smallest)}
         known = [self.by_host.get(host) for host in hosts]
         told = [one for one in known if one is not None]
@@ -84,7 +85,7 @@ class HostSteps:
 
 
 def training_members(machine: JobMachine) -> list[Member]:
-    """Who trains. Not those whose rank is absent from the world, and not those that only prepare for it."""
+    """The members that train. Not those whose rank is absent from the world, and not those that only prepare for it."""
     holders = ((rank, machine.roster.members[id_]) for rank, id_ in machine.roster.holders.items())
     absent = machine.round.state.absent
     return [member for rank, member in holders if rank not in absent and member.standing is Standing.ACTIVE]

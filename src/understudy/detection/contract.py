@@ -51,7 +51,7 @@ class RankLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """Everybody who lives on this host at `now` (seconds of a clock that never goes back)."""
+    """All members that live on this host at `now` (seconds of a clock that never goes back)."""
 
     now: float
     ranks: Mapping[MemberId, RankLook]
@@ -60,7 +60,7 @@ class Look:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """`kind`: one word, the same for everything of the same sort. `text`: what was seen, with the numbers. `rank` and
-    `member`: whom it speaks against, None where that is nobody or all."""
+    `member`: the one it speaks against, None where that is none or all."""
 
     at: float
     kind: str

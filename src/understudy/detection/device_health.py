@@ -71,7 +71,7 @@ def _number(text: str) -> float | None:
 
 
 class Listed(Protocol):
-    """A device, whoever speaks of it."""
+    """A device, as any source names it."""
 
     @property
     def index(self) -> int | None: ...

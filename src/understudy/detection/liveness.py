@@ -6,10 +6,10 @@ it, at no cost for members that move. The kernel says whether a process is stopp
 - A process that gets no processor, or waits for a disk, cannot answer either: only a control thread that sleeps
   although it was asked is deaf. Every member is asked once in the beginning, so that this thread is known.
 - If this watch itself did not run for a while (the machine stood still, the agent was stopped), that time counts for
-  nobody: it was the same for all.
+  no member: it was the same for all.
 - A busy member whose stack and CPU time, its children's included, stay the same is told apart from one that works.
 
-What is seen is told (`ActivityObserved`) when something is wrong, when somebody asked, and once more when all is well
+What is seen is told (`ActivityObserved`) when something is wrong, when it was asked for, and once more when all is well
 again: at growing intervals while nothing changes. Called by the supervisor.
 """
 
@@ -56,7 +56,7 @@ class _Seen:
     ran_at: float | None = None  # when the kernel last said that it is not stopped
 
     def shift(self, seconds: float) -> None:
-        """So much time counts for nobody."""
+        """So much time counts for no member."""
         self.since += seconds
         for name in ("asked_at", "unanswered_since", "unchanged_since", "stopped_since", "ran_at"):
             value = getattr(self, name)
@@ -85,7 +85,7 @@ class LivenessWatch:
         self._told: frozenset[tuple[MemberId, Condition]] = frozenset()
 
     def watch_closely(self, now: float) -> None:
-        """Somebody wants to know: tell at the next look, and go on for a while."""
+        """The coordinator wants to know: tell at the next look, and go on for a while."""
         self._closely_until, self._gap = now + _CLOSELY_FOR, 0.0
 
     def answered(self, now: float, member: MemberId, answer: ActivityReport) -> None:
@@ -133,7 +133,7 @@ class LivenessWatch:
                 seen.shift(missed)
 
     def _see(self, now: float, member: MemberId, page: Progress, kernel_of: KernelOf) -> Sighting | None:
-        """None for who has not come to its `join()`, and for whom the job does not need any more."""
+        """None for a member that has not come to its `join()`, and for one that the job does not need any more."""
         seen = self._seen.get(member)
         if seen is None or (page.count != seen.page.count and not _only_waits(seen.page, page)):
             former = seen
@@ -226,5 +226,5 @@ class LivenessWatch:
 
 
 def _only_waits(former: Progress, page: Progress) -> bool:
-    """Who has finished asks again and again to be released; that is no progress."""
+    """A member that has finished asks again and again to be released; that is no progress."""
     return former.place is page.place is Place.FINISHED and former.generation == page.generation

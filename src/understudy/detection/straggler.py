@@ -13,9 +13,9 @@ How it judges:
    others, and the baseline follows slow changes.
 4. Suspicion grows with every block by what that is slower than an allowance above the baseline, and shrinks with every
    block below (a cumulative sum). One block counts for so much at most, so that several must agree. Allowance and limit
-   grow with the noise: in a noisy world a slow rank is found later, and nobody is accused by chance.
+   grow with the noise: in a noisy world a slow rank is found later, and no rank is accused by chance.
 
-While anybody is accused nothing is learnt, so that slowness never becomes normal. When the members change, all begins
+While any rank is accused nothing is learnt, so that slowness never becomes normal. When the members change, all begins
 anew: with two ranks, say, the baseline of one is made of the speed of the other.
 """
 
@@ -31,11 +31,11 @@ from understudy.foundation.ids import MemberId
 
 _FIRST_STEPS = 5  # of each member: imports, compilation and allocation make them long
 _BLOCK_STEPS = 6  # a median of 6 does not see two outliers, and three blocks with a torn one before are 23 steps
-_BLOCK_SECONDS = 0.5  # blocks of very short steps are longer: what passes after a second harms nobody
+_BLOCK_SECONDS = 0.5  # blocks of very short steps are longer: what passes after a second does no harm
 _BLOCKS_TO_LEARN = 8
 _BLOCKS_KEPT = 120
 _BLOCKS_HELD_BACK = 6  # are not learnt from yet: slowness must be judged by what was usual before it
-_ALLOWANCE = math.log(1.2)  # so much slower than usual is nobody's business
+_ALLOWANCE = math.log(1.2)  # so much slower than usual is ignored
 _ALLOWED_NOISE = 1.0  # and so many deviations
 _MOST_PER_BLOCK = 0.17  # a rank slowed 1.5 times gives log(1.5) - log(1.2) = 0.22
 _LIMIT = 0.45  # more than two blocks can give, less than three
@@ -87,7 +87,9 @@ class _Track:
         limit = max(_LIMIT, _CHANCE * noise**2 / (2 * allowance) - noise)
         excess = value - self.baseline() - allowance
         grown = self.suspicion + max(-_MOST_PER_BLOCK, min(_MOST_PER_BLOCK, excess))
-        self.suspicion = max(0.0, min(grown, limit + _MOST_PER_BLOCK))  # who gets well again is not held responsible
+        self.suspicion = max(
+            0.0, min(grown, limit + _MOST_PER_BLOCK)
+        )  # a rank that gets well again is not held responsible
         if self.suspicion > limit:
             self.accused = True
 

@@ -1,6 +1,6 @@
-"""Files on disks that may be full, read-only, slow, or gone: whoever writes here neither fails nor waits.
+"""Files on disks that may be full, read-only, slow, or gone: a writer here neither fails nor waits.
 
 Belongs here: appending to a file in spite of trouble, doing it in the background, saying once that there is trouble;
-who may read what we write, and reading the secrets that we are given.
+the permissions of what we write, and reading the secrets that we are given.
 Must never be here: what the bytes mean (records are the ledger's), decisions about the job.
 """

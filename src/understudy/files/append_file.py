@@ -2,7 +2,7 @@
 
 Knows: one path, what is in the file so far, and how to go on after a write that failed half-way, a file that was
 removed, or a line that a dead writer left unfinished. Does not know: threads and queues. It waits as long as the disk
-does, so it is called from threads in which nobody is waited for (`background`, and the agent's spool mover).
+does, so it is called from threads for which nothing waits (`background`, and the agent's spool mover).
 """
 
 import errno
@@ -22,7 +22,7 @@ _REMOVED = "it was removed while it was written"
 
 
 class Gap(Protocol):
-    """Makes the line that stands where something is missing. `lost`: how many entries, if somebody counted."""
+    """Makes the line that stands where something is missing. `lost`: how many entries, if they were counted."""
 
     def __call__(self, why: str, lost: int = 0, /) -> bytes: ...
 
@@ -131,7 +131,7 @@ class AppendFile:
             try:
                 self._mark.unlink(missing_ok=True)
             except OSError:
-                self.lossy = True  # nobody could tell the difference any more
+                self.lossy = True  # the difference could not be told any more
         if self.lossy:
             self.mark_incomplete()
         self._listener.ended(self)

@@ -1,4 +1,4 @@
-"""Writes files in the background: who writes never waits for a disk, and no trouble with one reaches it.
+"""Writes files in the background: a writer never waits for a disk, and no trouble with one reaches it.
 
 Each file has a thread of its own, so that one that blocks for ever holds up no other, and a bounded queue: what does
 not fit is dropped and counted, and the file says where. Used by the launcher, agents and coordinators for the ledger
@@ -20,7 +20,7 @@ from understudy.files.troubles import DiskTroubles
 MOST = 4 << 20  # bytes that wait for one file
 _CHUNK = 1 << 18  # bytes that are written at once
 _RETRY = 1.0  # seconds between two attempts to write
-_MARK_LIMIT = 0.5  # seconds, at the end of a job
+_MARK_TIMEOUT = 0.5  # seconds, at the end of a job
 _LOOK = 0.005  # seconds between two looks at whether everything is written
 _A_MOMENT = 0.5  # seconds
 _LAST_ATTEMPTS = 2.5  # seconds after which files that fail and fail again are not waited for
@@ -73,7 +73,7 @@ class BackgroundFile:
 
     def give_up(self) -> str:
         """The job is over. Says what is missing."""
-        self.file.lose(patience=_MARK_LIMIT)
+        self.file.lose(patience=_MARK_TIMEOUT)
         why = self.file.trouble or "there was not enough time"
         return f"{self.file.path}: {self.unwritten} entries ({why})"
 

@@ -1,6 +1,7 @@
 """Files and folders that are for one user only: what we make ourselves, and secrets that we are given.
 
-One rule for all secrets: who is not the owner may neither read nor change them. What exists already keeps its mode.
+One rule for all secrets: users other than the owner may neither read nor change them. What exists already keeps its
+mode.
 """
 
 import os

@@ -29,7 +29,7 @@ class _Place:
 
 
 class DiskTroubles:
-    """`say`: to whoever looks at the job. Made inside a running loop, it also watches for writes that do not return."""
+    """`say`: to the operator of the job. Made inside a running loop, it also watches for writes that do not return."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say

@@ -25,7 +25,7 @@ def copied(value: _T) -> _T:
 
 def _required(kind: Any) -> _Copier:
     copier = copier_of(kind)
-    assert copier is not None, f"{kind} cannot change, so nobody needs a copy of it"
+    assert copier is not None, f"{kind} cannot change, so it needs no copy"
     return copier
 
 

@@ -1,4 +1,4 @@
-"""What the kernel does for a family of processes: who dies with whom, and who inherits orphans."""
+"""What the kernel does for a family of processes: which die together, and which inherits orphans."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with(parent: int) -> None:
-    """For a child: SIGKILL when its parent dies. If it has died already, nobody would send the signal."""
+    """For a child: SIGKILL when its parent dies. If it has died already, the signal would never be sent."""
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)

@@ -5,6 +5,7 @@ Nothing else in the program looks at the environment.
 """
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,8 +18,16 @@ JOB_TOKEN, API_TOKEN = f"{_PREFIX}JOB_TOKEN", f"{_PREFIX}API_TOKEN"
 """Where commands look for the token of a job, and of its API, when no file is named."""
 
 SECRETS = (JOB_TOKEN, API_TOKEN, f"{_PREFIX}TOKEN")
-"""Variables that are for whoever was started with them and for nobody that it starts. The last one is a worker's: it is
-inherited where `understudy run` is itself started by a worker."""
+"""Variables that are for the process that was started with them, and never for one that it starts. The last one is a
+worker's: it is inherited where `understudy run` is itself started by a worker."""
+
+FORMER_NAMES: Mapping[str, str] = {
+    f"{_PREFIX}DIGEST_EVERY": f"{_PREFIX}LEDGER_DIGEST_EVERY",
+    f"{_PREFIX}COMPARE_EVERY": f"{_PREFIX}CHECK_REPLICAS_EVERY",
+    f"{_PREFIX}SAVE_EVERY": f"{_PREFIX}PEER_SNAPSHOT_EVERY",
+}
+"""Of variables. They are read for one release: an agent of the previous one starts its spares from the files that are
+installed now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +41,11 @@ class WorkerSettings:
     progress_file: str  # a small mapped file in which the worker shows its progress
     store_host: str  # the c10d store, a process beside the agent
     store_port: int
-    digest_every: int = 0  # take digests every so many steps; 0 is never
-    compare_every: int = 0  # twins compare their states every so many steps; 0 is never
+    ledger_digest_every: int = 0  # record digests of the state every so many steps; 0 is never
+    check_replicas_every: int = 0  # twins compare their states every so many steps; 0 is never
     checkpoint_dir: str = ""  # where durable checkpoints are; empty: nowhere
     checkpoint_every: int = 0  # steps between two of them; 0: none is written
-    save_every: int = 0  # states of ranks without a twin are saved in peer memory every so many steps; 0 is never
+    peer_snapshot_every: int = 0  # ranks without a twin are snapshot into peer memory every so many steps; 0 is never
     host: str = ""  # the name of this host, where the job has several
 
     def to_environment(self) -> dict[str, str]:
@@ -48,9 +57,9 @@ class WorkerSettings:
             f"{_PREFIX}PROGRESS_FILE": self.progress_file,
             f"{_PREFIX}STORE_HOST": self.store_host,
             f"{_PREFIX}STORE_PORT": str(self.store_port),
-            f"{_PREFIX}DIGEST_EVERY": str(self.digest_every),
-            f"{_PREFIX}COMPARE_EVERY": str(self.compare_every),
-            f"{_PREFIX}SAVE_EVERY": str(self.save_every),
+            f"{_PREFIX}LEDGER_DIGEST_EVERY": str(self.ledger_digest_every),
+            f"{_PREFIX}CHECK_REPLICAS_EVERY": str(self.check_replicas_every),
+            f"{_PREFIX}PEER_SNAPSHOT_EVERY": str(self.peer_snapshot_every),
             f"{_PREFIX}CHECKPOINT_DIR": self.checkpoint_dir,
             f"{_PREFIX}CHECKPOINT_EVERY": str(self.checkpoint_every),
             f"{_PREFIX}HOST": self.host,
@@ -59,7 +68,7 @@ class WorkerSettings:
     @staticmethod
     def from_environment(environment: Mapping[str, str] | None = None) -> "WorkerSettings | None":
         """None when this process was not started by `understudy run` (plain python or torchrun)."""
-        values = os.environ if environment is None else environment
+        values = _todays_names(os.environ if environment is None else environment)
         if f"{_PREFIX}SOCKET" not in values:
             return None
 
@@ -80,13 +89,20 @@ class WorkerSettings:
             progress_file=need("PROGRESS_FILE"),
             store_host=need("STORE_HOST"),
             store_port=_number(f"{_PREFIX}STORE_PORT", need("STORE_PORT")),
-            digest_every=_number(f"{_PREFIX}DIGEST_EVERY", need("DIGEST_EVERY")),
-            compare_every=_number(f"{_PREFIX}COMPARE_EVERY", need("COMPARE_EVERY")),
-            save_every=_number(f"{_PREFIX}SAVE_EVERY", need("SAVE_EVERY")),
+            ledger_digest_every=_number(f"{_PREFIX}LEDGER_DIGEST_EVERY", need("LEDGER_DIGEST_EVERY")),
+            check_replicas_every=_number(f"{_PREFIX}CHECK_REPLICAS_EVERY", need("CHECK_REPLICAS_EVERY")),
+            peer_snapshot_every=_number(f"{_PREFIX}PEER_SNAPSHOT_EVERY", need("PEER_SNAPSHOT_EVERY")),
             checkpoint_dir=need("CHECKPOINT_DIR"),
             checkpoint_every=_number(f"{_PREFIX}CHECKPOINT_EVERY", need("CHECKPOINT_EVERY")),
             host=need("HOST"),
         )
+
+
+def _todays_names(values: Mapping[str, str]) -> Mapping[str, str]:
+    former = {old: name for old, name in FORMER_NAMES.items() if old in values and name not in values}
+    for old, name in former.items():
+        print(f"understudy: {old} is now called {name}; the former name works in this release only", file=sys.stderr)
+    return {**values, **{name: values[old] for old, name in former.items()}}
 
 
 def network_interfaces(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:

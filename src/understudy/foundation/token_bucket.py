@@ -1,4 +1,4 @@
-"""A token bucket: so many at once, and then so many per second. Who asks brings the time."""
+"""A token bucket: so many at once, and then so many per second. The caller brings the time."""
 
 from dataclasses import dataclass
 

@@ -23,7 +23,7 @@ from understudy.ledger.records import StepRecord
 from understudy.ledger.run import FIELDS, OPTIONAL, Conflict, Place, Run
 
 
-class Verdict(enum.Enum):
+class ComparisonVerdict(enum.Enum):
     IDENTICAL = "identical"  # every place is there in both, and all digests were compared and are equal
     DIFFERENT = "different"
     WEAK = "weak"  # no difference seen, but some digest was never compared
@@ -76,7 +76,7 @@ class Absence:
 class Comparison:
     """`compared`: per field, the number of places at which it was there in both runs."""
 
-    verdict: Verdict
+    verdict: ComparisonVerdict
     began: tuple[int, int]
     steps: tuple[int, int]
     ranks: tuple[int, int]
@@ -90,7 +90,7 @@ class Comparison:
     first: Difference | None
     conflicts: tuple[tuple[Conflict, ...], tuple[Conflict, ...]]  # that count, in A and in B
     absent: tuple[Absence, Absence]  # in A and in B
-    short: tuple[str, str]  # who lacks records and why, in A and in B
+    short: tuple[str, str]  # which writers lack records and why, in A and in B
     from_checkpoint: tuple[bool, bool]
 
     @property
@@ -100,13 +100,13 @@ class Comparison:
     def sentence(self) -> str:
         """The verdict in one line."""
         match self.verdict:
-            case Verdict.NOTHING:
+            case ComparisonVerdict.NOTHING:
                 return "nothing to compare: the runs have no step in common that can be compared"
-            case Verdict.DIFFERENT:
+            case ComparisonVerdict.DIFFERENT:
                 return self._different()
-            case Verdict.WEAK:
+            case ComparisonVerdict.WEAK:
                 return self._weak()
-            case Verdict.INCOMPLETE:
+            case ComparisonVerdict.INCOMPLETE:
                 same = f"not compared: {_and(list(self.never_compared))}; " if self.never_compared else ""
                 return f"identical in all that both have; {same}{'; '.join(self._incomplete())}"
         unknown = "".join(f", {name} unknown at {count} inherited" for name, count in self.unknown.items() if count)
@@ -254,16 +254,16 @@ class _Look:
             if mine != theirs:
                 yield Difference(one.step, one.rank, name, mine or "not taken", theirs or "not taken")
 
-    def verdict(self, contradiction: bool) -> Verdict:
+    def verdict(self, contradiction: bool) -> ComparisonVerdict:
         left, right = self._runs
         if contradiction or self.first is not None:
-            return Verdict.DIFFERENT
+            return ComparisonVerdict.DIFFERENT
         if not self._common:
-            return Verdict.NOTHING
+            return ComparisonVerdict.NOTHING
         if left.lacks_steps or right.lacks_steps or any(absent.count for absent in self.absent):
-            return Verdict.INCOMPLETE
+            return ComparisonVerdict.INCOMPLETE
         complete = all(count for name, count in self.compared.items() if name not in OPTIONAL)
-        return Verdict.IDENTICAL if complete else Verdict.WEAK
+        return ComparisonVerdict.IDENTICAL if complete else ComparisonVerdict.WEAK
 
 
 def _short(run: Run) -> str:

@@ -11,10 +11,9 @@ the same.
 
 A member that died after its gradients were in and before it wrote that down leaves no record. Its successor's says
 `inherited`; or the next step is done without its rank, and without those that were benched with it; or its host was
-lost with its last records. All gradients were in when the step was committed, so what nobody else took was taken by the
-one that was lost. Such steps are counted
-(`inferred`), as they rest on the plan and not on what a rank wrote. In the last step of all there is nothing to infer
-it from.
+lost with its last records. All gradients were in when the step was committed, so what no other rank took was taken by
+the one that was lost. Such steps are counted (`inferred`), as they rest on the plan and not on what a rank wrote. In
+the last step of all there is nothing to infer it from.
 
 With a run of the same job that was never degraded to hold against, every batch must also be the same one.
 """
@@ -90,7 +89,7 @@ def prove(run: Run, whole: Run | None = None) -> Proof:
         else:
             missing = [rank for rank in run.ranks if rank not in records]
             unexplained = [rank for rank in missing if rank not in gone and (step, rank) not in run.lost_with_host]
-            flaw, guessed = f"nobody recorded rank {unexplained[0]}" if unexplained else None, bool(missing)
+            flaw, guessed = f"no member recorded rank {unexplained[0]}" if unexplained else None, bool(missing)
         if flaw is not None and any(run.lacks_steps_of(rank) for rank in run.ranks if rank not in records):
             unwritten.append(step)
             continue
@@ -131,7 +130,7 @@ def _degraded_step(
     step was done without."""
     shares, absent = told[0].shares, told[0].absent
     if any((sharing.shares, sharing.absent) != (shares, absent) for sharing in told):
-        return "ranks do not agree on who was absent", False
+        return "ranks do not agree on which ranks were absent", False
     taken_by: dict[int, tuple[Taken, ...]] = {}
     for sharing in told:
         if sharing.share in absent:
@@ -142,7 +141,7 @@ def _degraded_step(
     heirs = [rank for rank, record in records.items() if record.inherited and record.sharing is None]
     for share in silent:
         if share not in gone and (not heirs or (share_is_rank and share not in heirs)):
-            return f"nobody worked on share {share}", False
+            return f"no rank worked on share {share}", False
     pieces = [piece for taken in taken_by.values() for piece in taken]
     return _uncovered(absent, pieces, gaps_explained=bool(silent)), bool(silent)
 
@@ -173,8 +172,8 @@ def _uncovered(absent: Iterable[int], taken: Iterable[Taken], gaps_explained: bo
 
 
 def _batches(records: dict[int, StepRecord], told: Sequence[Sharing], world_size: int) -> dict[int, str]:
-    """Rank -> digest of the samples of its batch, also of a rank that was absent: whoever took a piece says which batch
-    it was cut from. (A share that several ranks have is not counted as one of them.)"""
+    """Rank -> digest of the samples of its batch, also of a rank that was absent: a rank that took a piece says which
+    batch it was cut from. (A share that several ranks have is not counted as one of them.)"""
     found = {rank: record.batch for rank, record in records.items()}
     if told and told[0].shares == world_size:
         found |= {taken.share: taken.batch for sharing in told for taken in sharing.taken}

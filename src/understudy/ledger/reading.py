@@ -36,7 +36,7 @@ _info = msgspec.json.Decoder(RunInfo)
 
 @dataclass(slots=True)
 class _Marks:
-    """What files say of themselves. `torn`: whose, and which. `short`: who lacks records, and why."""
+    """What files say of themselves. `torn`: whose, and which. `short`: the writers that lack records, and why."""
 
     torn: list[tuple[str, str]] = field(default_factory=list)
     short: dict[str, str] = field(default_factory=dict)
@@ -191,7 +191,7 @@ def _conflicts(first: _Line, second: _Line) -> Iterator[Conflict]:
 
 
 def _merge(kept: StepRecord, other: StepRecord) -> StepRecord:
-    """The record of who committed it, the last time that somebody did, with every digest that either has."""
+    """The record of the member that committed it, the last time that one did, with every digest that either has."""
     newer = other.generation > kept.generation if kept.inherited == other.inherited else kept.inherited
     base, extra = (other, kept) if newer else (kept, other)
     found = {name: getattr(extra, name) for name in FIELDS if getattr(base, name) is None}

@@ -67,7 +67,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 class GapRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="gap"):
     """Records are missing from this file before this line, because they could not be written. A damaged line right
-    before it was cut off by the same trouble. `lost`: how many are missing; 0 where nobody counted."""
+    before it was cut off by the same trouble. `lost`: how many are missing; 0 where they were not counted."""
 
     at: float
     why: str
@@ -128,7 +128,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="audit"):
-    """Somebody outside asked for something (`ledger/audit.jsonl`).
+    """A caller from outside asked for something (`ledger/audit.jsonl`).
 
     `who`: the name of its token. `action`: what it asked for, `asked`: the same in full. `outcome`: accepted, refused,
     noted, or what would have been. `key`: the idempotency key, or what the alert is known by.

@@ -26,7 +26,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """Two records of one place that cannot both be true. `first_by`, `second_by`: who wrote them, and where. `field`:
+    """Two records of one place that cannot both be true. `first_by`, `second_by`: their writers, and where. `field`:
     "commit" when one member committed the step twice."""
 
     step: int

@@ -1,6 +1,6 @@
 """How records become lines of a ledger file, and how a ledger says that lines are missing from it.
 
-Knows: the form of a line, and of the marks. Does not know: who writes the bytes, and when. Workers write theirs into a
+Knows: the form of a line, and of the marks. Does not know: what writes the bytes, and when. Workers write theirs into a
 spool (`spool`), which their agent moves to the run's folder; the launcher and coordinators write in the background
 (`files.background`). No record is flushed to the disk: that would cost every step.
 """
@@ -19,7 +19,7 @@ from understudy.ledger.records import GapRecord, RunInfo
 _encoder = msgspec.json.Encoder()
 MARK = "incomplete-"
 WHOLE_RUN = "run"
-"""Stands in a mark for everybody."""
+"""Stands in a mark for all writers."""
 
 
 class Sink(Protocol):
@@ -61,8 +61,8 @@ def write_run_info(run_dir: Path, info: RunInfo) -> None:
 
 
 def restore_run_info(run_dir: Path, info: RunInfo) -> None:
-    """Somebody has removed the folder of a run that goes on. Without this file what is written there cannot be read,
-    and whoever has ended by now cannot say that its records were in it."""
+    """The folder of a run that goes on was removed. Without this file what is written there cannot be read,
+    and a writer that has ended by now cannot say that its records were in it."""
     if not (run_dir / "run.json").exists():
         write_run_info(run_dir, info)
         mark_of(run_dir / "ledger", WHOLE_RUN).touch(FILE_MODE)

@@ -19,7 +19,7 @@ def why_too_late(round_: Round, at: float) -> str | None:
     if round_.state.stage is Stage.FORMING:
         return (
             f"{len(round_.state.awaited)} members had not resumed, and none of them had made progress for "
-            f"{round_.policy.forming_limit:g} s (--forming-limit)"
+            f"{round_.policy.forming_limit:g} s (--regroup-timeout)"
         )
     awaited, boundary = len(round_.state.awaited), round_.state.boundary
     if round_.state.stage is Stage.STOPPING and boundary is not None:
@@ -40,7 +40,7 @@ def on_tick(round_: Round, at: float) -> list[Command]:
     if round_.state.stage is Stage.STOPPING:
         members = round_.roster.members
         slow = [members[id_] for id_ in sorted(round_.state.joining) if at >= round_.preparation_deadline(id_)]
-        limit = f"it was not prepared within {round_.policy.preparation_limit:g} s (--preparation-limit)"
+        limit = f"it was not prepared within {round_.policy.preparation_limit:g} s (--warmup-timeout)"
         commands += round_.kill(at, slow, limit)
     if round_.state.resend_at is not None and at >= round_.state.resend_at:
         round_.state.resend_at = at + round_.policy.resend_every

@@ -200,7 +200,7 @@ class Migration:
         if self.round.state.stage is not Stage.TRAINING:
             return []
         late = [member for member in self._preparing() if at >= self._limit(member)]
-        limit = f"it was not prepared within {self.policy.preparation_limit:g} s (--preparation-limit)"
+        limit = f"it was not prepared within {self.policy.preparation_limit:g} s (--warmup-timeout)"
         commands = self.round.kill(at, late, limit)
         if self.state.ask_again_at is not None and at >= self.state.ask_again_at:
             self.state.ask_again_at = at + self.policy.resend_every

@@ -25,7 +25,7 @@ def cover(alone: Sequence[Rank], hosts: Mapping[Rank, HostId], every: int) -> st
     if not every:
         return (
             "nobody else holds the same bytes, and the loss of such a rank stops the job. More replicas would change "
-            "that, or --peer-memory 1"
+            "that, or --peer-snapshot-every 1"
         )
     cost = "no committed step" if every == 1 else f"at most {every - 1} steps"
     if all(rank in hosts and keeper_of(rank, hosts) is not None for rank in alone):
@@ -33,4 +33,4 @@ def cover(alone: Sequence[Rank], hosts: Mapping[Rank, HostId], every: int) -> st
     else:
         where = "two copies per rank in memory, on its own host only: the loss of the host would stop the job"
     covered = f"peer memory covers {'it' if len(alone) == 1 else 'them'}: saved every {every} steps"
-    return f"{covered}, {where}; {cost} would run again (--peer-memory)"
+    return f"{covered}, {where}; {cost} would run again (--peer-snapshot-every)"

@@ -13,9 +13,9 @@ class Policy:
     world_size: int  # --nproc-per-node
     spares: int = 0  # --spares: how many warm processes to keep (on one host; many hosts each say their own)
     hosts: int = 1  # --nnodes: the world is founded when so many hosts with ranks are there
-    host_patience: float = 0.8  # --host-patience: seconds from the end of a host's connection until it counts as lost
+    host_patience: float = 0.8  # --host-timeout: seconds from the end of a host's connection until it counts as lost
     takeover_patience: float = 15.0  # the same right after a coordinator has taken over, while hosts find it
-    suspicion: float = 600.0  # --suspicion: seconds for which no rank goes to a host that was lost
+    suspicion: float = 600.0  # --host-quarantine: seconds for which no rank goes to a host that was lost
     max_start_overs: int = 3  # --max-restarts: how often the whole world may begin again before its first commit
     max_replacements: int = 1000  # --max-replacements: processes that may be started after the first ones
     max_deaths_per_step: int = 5  # --max-deaths-per-step
@@ -24,10 +24,10 @@ class Policy:
     busy_timeout: float = 60.0  # --busy-timeout: a rank that is busy in a step while all others wait for it
     idle_timeout: float = 1800.0  # --idle-timeout: the same between steps (evaluation, saving)
     setup_timeout: float = 1800.0  # --setup-timeout: from the start of a world to its first step
-    stall_floor: float = 10.0  # --hang-floor: no deadline of a deadlock is shorter than this many seconds
-    stall_factor: float = 10.0  # --hang-factor: deadline = factor x the pace of recent steps
-    preparation_limit: float = 300.0  # --preparation-limit: a joiner's imports, setup and rehearsal, at least
-    forming_limit: float = 120.0  # --forming-limit: regroup and transfer, without any progress
+    stall_floor: float = 10.0  # --step-timeout-min: no deadline of a deadlock is shorter than this many seconds
+    stall_factor: float = 10.0  # --step-timeout-factor: deadline = factor x the pace of recent steps
+    preparation_limit: float = 300.0  # --warmup-timeout: a joiner's imports, setup and rehearsal, at least
+    forming_limit: float = 120.0  # --regroup-timeout: regroup and transfer, without any progress
     setups_per_preparation: float = 3.0  # a joiner may take so many times as long as the world's own setup took
     donors_per_receiver: int = 8  # more than one helps while one connection does not fill the way between them
     recovery_attempts: int = 20  # generations in a row without a resumed world until the job stops
@@ -36,7 +36,7 @@ class Policy:
     probation: int = 3  # --policy: steps after a recovery in which bad state leads to the next rung
     boundary_notice: float = 0.05  # seconds for the news of a boundary to reach every rank before it gets there
     checkpoints: bool = False  # --checkpoint-dir: members can be asked which durable checkpoints there are
-    peer_memory: int = 0  # --peer-memory: ranks without a twin are saved every so many steps; 0: never
+    peer_memory: int = 0  # --peer-snapshot-every: ranks without a twin are saved every so many steps; 0: never
     min_healthy: int = 0  # --min-healthy: ranks that must be well for a request to be granted; 0: half
     resend_every: float = 2.0  # a message that was not answered is sent again after this many seconds
     refill_delay: float = 1.0  # a new spare imports its modules after the world has found its pace again

@@ -222,7 +222,8 @@ class Watchdog:
         """Nobody is ended: whatever they wait for, to form the groups again frees them."""
         watchdog = self.state
         doing = _in_groups(members)
-        reason = f"all ranks have waited for each other for {seconds:.1f} s (--hang-floor, --hang-factor): {doing}"
+        flags = "--step-timeout-min, --step-timeout-factor"
+        reason = f"all ranks have waited for each other for {seconds:.1f} s ({flags}): {doing}"
         watchdog.patience = min(2 * watchdog.patience, _MOST_PATIENCE)
         watchdog.patient_until = at + _PATIENT_FOR
         return self.context.open(at, reason, DecisionKind.ALARM)

@@ -40,7 +40,7 @@ class _Prefix:
 
 
 class _FromMemory(DefaultSavePlanner):
-    """Hands the copies to the writer, one by one."""
+    """HostEffects the copies to the writer, one by one."""
 
     def __init__(self, tensors: dict[MetadataIndex, torch.Tensor], look_up: Callable[[], None]) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ import msgspec
 from understudy.errors import WireError
 from understudy.foundation.ids import Generation
 from understudy.training.stacks import activity, all_stacks
-from understudy.wire import framing, handover, messages
+from understudy.wire import fd_passing, framing, messages
 
 _INTERRUPT_EVERY = 0.003
 
@@ -64,8 +64,8 @@ class ControlLine:
 
     def hand_over(self, generation: Generation, connections: Sequence[int]) -> None:
         """The agent holds our connections too, so that our death does not break them."""
-        told = handover.Handover(member=self._member, token=self._token, generation=generation)
-        handover.send(self._path, told, connections)
+        told = fd_passing.PassedConnections(member=self._member, token=self._token, generation=generation)
+        fd_passing.send(self._path, told, connections)
 
     def say_parked(self) -> None:
         self.send(messages.Parked())

@@ -440,7 +440,7 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
         formed=control.hand_over,
     )
     spool = SpoolWriter(scratch, settings.member, lambda text: control.send(messages.Note(text=text)))
-    ledger = StepLedger(spool, settings.member, assignment.rank, assignment.world_size, settings.digest_every)
+    ledger = StepLedger(spool, settings.member, assignment.rank, assignment.world_size, settings.ledger_digest_every)
     fences = Fences(scratch, assignment.rank, assignment.world_size, one_host=not settings.host)
     protected = Protected()
     own_buffers = OwnBuffers(Keepsakes(scratch, assignment.founded_in, assignment.rank, "buffers"), protected)
@@ -463,10 +463,12 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
             "" if settings.host else settings.run_dir,
         ),
         saving=Saving(
-            Snapshots(scratch, assignment.founded_in, assignment.rank, settings.save_every),
-            Neighbour(scratch, assignment.founded_in, assignment.rank, settings.host if settings.save_every else ""),
+            Snapshots(scratch, assignment.founded_in, assignment.rank, settings.peer_snapshot_every),
+            Neighbour(
+                scratch, assignment.founded_in, assignment.rank, settings.host if settings.peer_snapshot_every else ""
+            ),
         ),
-        compare_every=settings.compare_every,
+        compare_every=settings.check_replicas_every,
     )
     member.between.install()
     holder.append(member)

@@ -143,7 +143,7 @@ def start_again_if_unlike_the_others() -> None:
         return
     sys.stderr.write(
         f"understudy: the script sets {', '.join(changed)} before it imports torch; this spare starts again, without "
-        "the nursery. Set it in the environment of `understudy run`, or use --no-nursery\n"
+        "the nursery. Set it in the environment of `understudy run`, or use --no-fork-server\n"
     )
     sys.stderr.flush()
     os.execve(_command[0], _command, _born_with)

@@ -33,9 +33,10 @@ class CertificateSet:
 class Certificates:
     """Of one party: a folder with ca.pem, cert.pem and key.pem (`understudy certs` makes a set).
 
-    `present` is what new connections use. Whoever opens them looks there each time, so that renewed files count without
-    a restart; `wire.renewal` reads them again. `role`: what this party is; files that do not let it be that are refused
-    here, before others would refuse it. None: no party of a job, as for etcd. `flag`: which one named the folder.
+    `present` is what new connections use. A caller that opens one looks there each time, so that renewed files count
+    without a restart; `wire.renewal` reads them again. `role`: what this party is; files that do not let it be that are
+    refused here, before others would refuse it. None: no party of a job, as for etcd. `flag`: which one named the
+    folder.
     """
 
     effect = "new connections use them"
@@ -74,7 +75,7 @@ class Certificates:
 
     def server_context(self) -> ssl.SSLContext:
         """For a TLS server that asks for certificates, too. Each handshake takes the certificates of its moment, and no
-        session outlives them: a ticket would let in who was trusted before."""
+        session outlives them: a ticket would let in a party that was trusted before."""
         context = _new_context()
         context.num_tickets = 0
         context.options |= ssl.OP_NO_TICKET
@@ -141,7 +142,7 @@ def ends_of(certificate: bytes, authority: bytes) -> Mapping[str, float]:
             [each.not_valid_after_utc.timestamp() for each in x509.load_pem_x509_certificates(content)]
             for content in (certificate, authority)
         )
-    except ValueError:  # it is stricter than those who use them
+    except ValueError:  # it is stricter than the libraries that use them
         return {}
     return {CERTIFICATE: min(own), AUTHORITY: max(trusted)}
 

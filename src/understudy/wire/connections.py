@@ -1,10 +1,10 @@
-"""Accepts the connections of an HTTP server, so that strangers who never send a request displace only each other.
+"""Accepts the connections of an HTTP server, so that strangers that never send a request displace only each other.
 
-A server of asyncio counts nobody before the TLS handshake is done, waits a minute for it, and gives every connection a
-buffer of 256 KiB meanwhile. So a few idle clients can take all memory and descriptors of a coordinator, and its lead
-with them. Here a connection counts from the moment when it is accepted, TLS begins with its first byte, and whoever is
-above a limit costs the oldest connection of the same address that has not sent a request. Who is honest sends one at
-once, and is therefore hardly ever the oldest.
+A server of asyncio counts no connection before the TLS handshake is done, waits a minute for it, and gives every
+connection a buffer of 256 KiB meanwhile. So a few idle clients can take all memory and descriptors of a coordinator,
+and its lead with them. Here a connection counts from the moment when it is accepted, TLS begins with its first byte,
+and one that is above a limit costs the oldest connection of the same address that has not sent a request. An honest
+client sends one at once, and is therefore hardly ever the oldest.
 """
 
 import asyncio
@@ -135,7 +135,7 @@ class Acceptor:
         self._accepting = asyncio.get_running_loop().create_task(self._accept(listening))
 
     async def close(self) -> None:
-        """Nobody is accepted any more, and who has not sent a request is dropped."""
+        """No connection is accepted any more, and those without a request are dropped."""
         self.refusals.close()
         if self._accepting is not None:
             self._accepting.cancel()
@@ -189,7 +189,7 @@ class Acceptor:
         except OSError as error:  # also every error of TLS
             kind = FAILED
             error.__traceback__ = None  # its frames hold the buffers of TLS, in a cycle
-        except asyncio.CancelledError:  # dropped, and counted there. Not raised again: nobody waits for this task
+        except asyncio.CancelledError:  # dropped, and counted there. Not raised again: nothing waits for this task
             kind = None
         finally:
             ticket.beginning = None  # the task holds the ticket: a cycle, which may be collected much later
@@ -207,7 +207,7 @@ class Acceptor:
             lambda: self._make_protocol(ticket), connection, ssl=self._secure, **timeouts
         )
 
-    # -- who goes first -----------------------------------------------------------------------------------------------
+    # -- which goes first --------------------------------------------------------------------------------------------
 
     def _drop_of_the_busiest(self) -> bool:
         """Of the address with the most connections that wait: many addresses get their share."""
@@ -235,7 +235,7 @@ class Acceptor:
 
 
 async def _first_byte(connection: socket.socket) -> bytes:
-    """Left in its place, for whoever reads the connection. Empty: the peer has gone."""
+    """Left in its place, for the reader of the connection. Empty: the peer has gone."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     loop.add_reader(connection, lambda: None if ready.done() else ready.set_result(None))

@@ -1,7 +1,7 @@
-"""What a host says of itself: the names by which monitors know it, and its devices. Bounded, for anybody may fill it.
+"""What a host says of itself: the names by which monitors know it, and its devices. Bounded, for any host may fill it.
 
-There is no name of another host in it: whoever greets with it is the one that it describes. A field that is not known
-here is ignored, as in every message: a newer version may say more (`versions`).
+There is no name of another host in it: the host that greets with it is the one that it describes. A field that is not
+known here is ignored, as in every message: a newer version may say more (`versions`).
 """
 
 from typing import Annotated

@@ -16,7 +16,7 @@ _CLOCKS_DIFFER_BY = datetime.timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Who keeps it can sign again, for the same parties or more."""
+    """Its keeper can sign again, for the same parties or more."""
 
     certificate: Any
     key: Any
@@ -43,7 +43,7 @@ def make_set(
     authority: Authority | None = None,
 ) -> list[Path]:
     """A folder per party. A party may be all that it is named for, and an agent if it is named for nothing; all may be
-    everything if nobody is named. Without `authority` a new one is made and its key is thrown away, so that the set
+    everything if none is named. Without `authority` a new one is made and its key is thrown away, so that the set
     cannot grow. Returns the folders."""
     for party in parties:
         if Path(party).name != party or party in ("", ".", ".."):
@@ -120,7 +120,7 @@ def _key_pem(key: Any) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Nobody else may read a key, not even for the moment before its mode is changed."""
+    """No other user may read a key, not even for the moment before its mode is changed."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:

@@ -1,7 +1,7 @@
 """The secret that agents and coordinators of a job share, and its successor while it is being changed.
 
 A file has one token per line. The first one seals the lines that we open; all are taken on lines that others open. So
-hosts may change at different times: the next token is there as a second line everywhere before anybody puts it first.
+hosts may change at different times: the next token is there as a second line everywhere before any party puts it first.
 """
 
 import secrets
@@ -17,7 +17,8 @@ _SHORTEST, _MOST = 16, 4
 
 
 class JobTokens(Reread[tuple[str, ...]]):
-    """`present`: whoever opens or takes a line looks there. `file` None: from the environment, which cannot change."""
+    """`present`: what opens or takes a connection looks there. `file` None: from the environment, which cannot
+    change."""
 
     effect = "new lines use them"
 

@@ -71,7 +71,9 @@ class RenewalWatch(RereadingWatch):
 def warning(certificates: Certificates, file: str, end: float, now: float) -> str:
     folder = certificates.folder
     when = f"ends in {_span(end - now)}" if end > now else f"ended {_span(now - end)} ago"
-    then = "from then on nobody can connect" if end > now else "nobody can connect any more"
+    then = (
+        "from then on no connection can be made with it" if end > now else "no connection can be made with it any more"
+    )
     command = shlex.join(["understudy", "certs", str(folder.absolute().parent), folder.absolute().name])
     made = f"; `{command} ...` with the names and roles of all parties makes a new set" if certificates.role else ""
     return (

@@ -3,9 +3,9 @@
     URI: understudy:role/agent | understudy:role/coordinator | understudy:role/api-client     (one or more)
     DNS: understudy                                                                           (coordinators only)
 
-Whoever takes a connection reads the roles here. An agent cannot: gRPC shows it no certificate. It asks TLS for the name
-`understudy` and for a server's certificate instead, so that name is a coordinator's alone, and whoever has it without
-being one is refused everywhere.
+The side that takes a connection reads the roles here. An agent cannot: gRPC shows it no certificate. It asks TLS for
+the name `understudy` and for a server's certificate instead, so that name is a coordinator's alone, and a party that
+has it without being one is refused everywhere.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Certified:
 
     def why_not(self, wanted: PartyRole) -> str:
         """Empty: its holder may be that. Else the end of a sentence about the certificate."""
-        whose = f"for {', '.join(sorted(self.names)) or 'nobody'}"
+        whose = f"for {', '.join(sorted(self.names)) or 'no name'}"
         if not self.roles:
             return f"{whose} and has no role, like those that earlier versions made; {_advice(wanted)}"
         if wanted not in self.roles:
@@ -50,7 +50,7 @@ class Certified:
             return f"{whose} and has the role {has}, not {wanted.value}; {_advice(wanted)}"
         if NAME in self.names and PartyRole.COORDINATOR not in self.roles:
             return (
-                f"{whose}, and who has the name {NAME} could pass for a coordinator; give it one without that name, "
+                f"{whose}, and with the name {NAME} it could pass for a coordinator; give it one without that name, "
                 f"or the URI {PartyRole.COORDINATOR.uri} as well if it is one"
             )
         if wanted is PartyRole.COORDINATOR and NAME not in self.names:
@@ -68,7 +68,7 @@ def _advice(wanted: PartyRole) -> str:
 
 
 def certified_peer(transport: asyncio.BaseTransport | asyncio.StreamWriter) -> Certified | None:
-    """Of whoever is at the other end of a connection of asyncio. None: it is one without TLS."""
+    """Of the party at the other end of a connection of asyncio. None: it is one without TLS."""
     if transport.get_extra_info("ssl_object") is None:
         return None
     return certified_in(transport.get_extra_info("peercert"))
@@ -87,7 +87,7 @@ def certified_in(shown: Mapping[str, Any] | None) -> Certified:
 
 def certified_by(certificate: bytes) -> Certified | None:
     """What a file with a certificate says, which comes first in it. None: the package that can tell is missing, or it
-    is stricter than those who use the file; they read it themselves."""
+    is stricter than the libraries that use the file; they read it themselves."""
     try:
         from cryptography import x509
     except ImportError:

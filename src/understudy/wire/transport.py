@@ -1,7 +1,7 @@
 """How agents and coordinators reach each other: one gRPC method, and what makes a silent peer noticed.
 
-Messages are our own (`wire.cluster`), so no generated code is needed. The transport's keep-alive is the heartbeat of a
-host: it costs no Python.
+Messages are our own (`wire.host_messages`), so no generated code is needed. The transport's keep-alive is the heartbeat
+of a host: it costs no Python.
 """
 
 import functools
@@ -11,7 +11,7 @@ from typing import Any
 
 from understudy.errors import SettingsError
 from understudy.wire.certificates import Certificates, CertificateSet
-from understudy.wire.cluster import LARGEST
+from understudy.wire.host_messages import LARGEST
 from understudy.wire.roles import NAME, Certified
 
 SERVICE, METHOD = "understudy.v1.Coordinator", "Attend"
@@ -47,7 +47,7 @@ CLIENT_OPTIONS = (
 
 
 def server_options(most_connections: int) -> tuple[tuple[str, int], ...]:
-    """Connections beyond these are closed at once: each costs memory before anybody has shown a certificate."""
+    """Connections beyond these are closed at once: each costs memory before it has shown a certificate."""
     return (*SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", most_connections))
 
 
@@ -61,7 +61,7 @@ def grpc_module() -> Any:
         import grpc
         import grpc.aio
 
-        grpc.insecure_channel("127.0.0.1:1").close()  # connects to nobody; makes gRPC read its settings
+        grpc.insecure_channel("127.0.0.1:1").close()  # connects to no server; makes gRPC read its settings
     except ImportError:
         raise SettingsError("many hosts need the package grpcio: pip install 'understudy[hosts]'") from None
     finally:
@@ -73,7 +73,7 @@ def grpc_module() -> Any:
 
 
 def add_port(server: Any, address: str, certificates: Certificates | None) -> int:
-    """Both sides prove who they are, or the address is of this host only."""
+    """Both sides prove their identity, or the address is of this host only."""
     check_address("--listen", address, certificates)
     try:
         if certificates is None:
@@ -105,8 +105,8 @@ def _server_credentials(certificates: Certificates) -> Any:
 
 
 def open_channel(address: str, certificates: Certificates | None) -> Any:
-    """With the certificates of this moment; who connects again opens another one. TLS takes only a server's certificate
-    for the name that coordinators alone have."""
+    """With the certificates of this moment; a caller that connects again opens another one. TLS takes only a server's
+    certificate for the name that coordinators alone have."""
     grpc = grpc_module()
     if certificates is None:
         return grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
@@ -135,7 +135,7 @@ def certified_caller(context: Any) -> Certified:
 
 
 def check_address(flag: str, address: str, certificates: Certificates | None) -> None:
-    """Without certificates nobody beyond this host is heard."""
+    """Without certificates no party beyond this host is heard."""
     host, _ = split_address(flag, address)
     if certificates is None and not is_loopback(host):
         raise SettingsError(

@@ -1,6 +1,6 @@
-"""The trainee with gates: before each of the given steps every rank waits until the test lets it through.
+"""The training script with gates: before each of the given steps every rank waits until the test lets it through.
 
-`gated.py FOLDER STEP,STEP... <the trainee's arguments>`. A rank says `at-STEP-RANK` and waits for `go-STEP`.
+`gated.py FOLDER STEP,STEP... <the training script's arguments>`. A rank says `at-STEP-RANK` and waits for `go-STEP`.
 """
 
 import sys
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from understudy.training.job import Job
 from understudy.training.steps import Step
-from understudy_testkit.faults import trainee
+from understudy_testkit.faults import train_script
 
 folder, gates = Path(sys.argv[1]), {int(step) for step in sys.argv[2].split(",")}
 del sys.argv[1:3]
@@ -27,4 +27,4 @@ def gated_steps(job: Job, total: int) -> Iterator[Step]:
 
 
 Job.steps = gated_steps  # type: ignore[method-assign, assignment]
-trainee.main()
+train_script.main()

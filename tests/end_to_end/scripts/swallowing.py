@@ -1,10 +1,10 @@
-"""The trainee with a body that swallows the failure of its collectives, and goes on to the optimizer regardless."""
+"""The training script with a body that swallows the failure of its collectives and goes on to the optimizer."""
 
 from typing import Any
 
 import torch
 
-from understudy_testkit.faults import trainee
+from understudy_testkit.faults import train_script
 
 backward: Any = torch.Tensor.backward
 
@@ -17,4 +17,4 @@ def swallowing_backward(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
 
 
 torch.Tensor.backward = swallowing_backward  # type: ignore[method-assign]
-trainee.main()
+train_script.main()

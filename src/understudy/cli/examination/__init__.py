@@ -1,4 +1,4 @@
 """The parts of `understudy doctor`. Each looks at one thing and returns findings; what to do about one stands in it.
 
-Here: looking and judging. Never here: changing anything, loading the engine, deciding about a job.
+Here: looking and judging. Never here: changing anything, loading torch, deciding about a job.
 """

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from understudy.cli.examination.finding import Finding, amount, rate, roundly_above, span
-from understudy.cli.examination.history import History
+from understudy.cli.examination.history import RunHistory
 from understudy.protocol.policy import Policy
 
 _ROUND_TRIPS = 6  # of TCP, TLS, the call and the greeting, when an agent connects again
@@ -40,7 +40,7 @@ class Row:
     per: float = 1.0  # seconds that one unit of the setting gives
 
 
-def judge(policy: Policy, history: History, way: Measured | None) -> Iterator[Finding]:
+def judge(policy: Policy, history: RunHistory, way: Measured | None) -> Iterator[Finding]:
     yield from _facts(history, way)
     rows = [*_rows(policy, history, way)]
     for row in rows:
@@ -62,7 +62,7 @@ def _judge_row(row: Row, expected: float) -> Finding:
     )
 
 
-def _facts(history: History, way: Measured | None) -> Iterator[Finding]:
+def _facts(history: RunHistory, way: Measured | None) -> Iterator[Finding]:
     if history.typical_step is not None and history.longest_gap is not None:
         yield Finding(
             f"a step takes {span(history.typical_step)}; the longest time between two was {span(history.longest_gap)}",
@@ -90,7 +90,7 @@ def _facts(history: History, way: Measured | None) -> Iterator[Finding]:
 # -- limits -----------------------------------------------------------------------------------------------------------
 
 
-def _rows(policy: Policy, history: History, way: Measured | None) -> Iterator[Row]:
+def _rows(policy: Policy, history: RunHistory, way: Measured | None) -> Iterator[Row]:
     none_yet = "no recovery was seen yet"
     deadline = policy.stall_deadline(history.typical_step or 0.0)
     by_floor = deadline <= policy.stall_floor
@@ -98,7 +98,7 @@ def _rows(policy: Policy, history: History, way: Measured | None) -> Iterator[Ro
     def hang(name: str, expected: float | None, why: str, aside: str = "") -> Row:
         return Row(
             name=name,
-            setting="--hang-floor" if by_floor else "--hang-factor",
+            setting="--step-timeout-min" if by_floor else "--step-timeout-factor",
             per=1.0 if by_floor else history.typical_step or 1.0,
             limit=deadline,
             expected=expected,
@@ -114,7 +114,7 @@ def _rows(policy: Policy, history: History, way: Measured | None) -> Iterator[Ro
         why="19 of 20 steps are done by then" if history.slow_step is not None else "too few steps were seen",
     )
     yield hang(
-        "deadline of ranks that wait for each other (--hang-floor, --hang-factor)",
+        "deadline of ranks that wait for each other (--step-timeout-min, --step-timeout-factor)",
         history.slow_step,
         "19 of 20 steps are done by then" if history.slow_step is not None else "too few steps were seen",
         "; if the script evaluates or saves that often, this is not about steps and can stay",
@@ -129,8 +129,8 @@ def _rows(policy: Policy, history: History, way: Measured | None) -> Iterator[Ro
         why="the longest time between two steps" if history.longest_gap is not None else "too few steps were seen",
     )
     yield Row(
-        name="--preparation-limit",
-        setting="--preparation-limit",
+        name="--warmup-timeout",
+        setting="--warmup-timeout",
         limit=policy.preparation_limit,
         expected=history.preparation,
         why="the longest rehearsal in this run" if history.preparation is not None else "no rehearsal was seen yet",
@@ -138,22 +138,22 @@ def _rows(policy: Policy, history: History, way: Measured | None) -> Iterator[Ro
     )
     yield _forming(policy, history, way)
     yield Row(
-        name="--host-patience",
-        setting="--host-patience",
+        name="--host-timeout",
+        setting="--host-timeout",
         limit=policy.host_patience,
         expected=None if way is None else _FIRST_PAUSE + _ROUND_TRIPS * way.round_trip,
         why="many hosts only; give --peer" if way is None else "to connect again after a short break",
     )
 
 
-def _forming(policy: Policy, history: History, way: Measured | None) -> Row:
+def _forming(policy: Policy, history: RunHistory, way: Measured | None) -> Row:
     past = (history.forming, "the longest in this run")
     found = [past, (_regroup_and_transfer(history, way), _how_transferred(history, way))]
     known = [(seconds, why) for seconds, why in found if seconds is not None]
     expected, why = max(known, default=(None, "no recovery was seen yet"))
     return Row(
-        name="--forming-limit",
-        setting="--forming-limit",
+        name="--regroup-timeout",
+        setting="--regroup-timeout",
         limit=policy.forming_limit,
         expected=expected,
         why=why,
@@ -161,17 +161,17 @@ def _forming(policy: Policy, history: History, way: Measured | None) -> Row:
     )
 
 
-def _transfer(history: History, way: Measured | None) -> float | None:
+def _transfer(history: RunHistory, way: Measured | None) -> float | None:
     speed = history.speed if way is None else way.bandwidth
     return None if speed is None or history.state_bytes is None else history.state_bytes / speed
 
 
-def _regroup_and_transfer(history: History, way: Measured | None) -> float | None:
+def _regroup_and_transfer(history: RunHistory, way: Measured | None) -> float | None:
     transfer = _transfer(history, way)
     return None if transfer is None else transfer + (history.regroup or 0.0)
 
 
-def _how_transferred(history: History, way: Measured | None) -> str:
+def _how_transferred(history: RunHistory, way: Measured | None) -> str:
     speed, whose = (
         (history.speed, "as in this run")
         if way is None
@@ -183,7 +183,7 @@ def _how_transferred(history: History, way: Measured | None) -> str:
 # -- how long a recovery takes ----------------------------------------------------------------------------------------
 
 
-def predictions(policy: Policy, history: History, way: Measured | None) -> Iterator[Finding]:
+def predictions(policy: Policy, history: RunHistory, way: Measured | None) -> Iterator[Finding]:
     """By what happened before; and by reckoning, where nothing did or the way of the next one was measured."""
     if history.recovery is not None:
         count = "the only one" if history.recoveries == 1 else f"the median of {history.recoveries}"
@@ -209,7 +209,7 @@ def predictions(policy: Policy, history: History, way: Measured | None) -> Itera
     )
 
 
-def _detection(policy: Policy, history: History, way: Measured | None) -> tuple[float, str]:
+def _detection(policy: Policy, history: RunHistory, way: Measured | None) -> tuple[float, str]:
     if way is not None:
         return _NOTICED_BY_TRANSPORT + policy.host_patience, "a host that falls silent; a process at once"
     if history.detect is not None:

@@ -6,16 +6,16 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from understudy.ledger.narrative import duration
 from understudy.ledger.records import RecoveryRecord, TransferRecord
 from understudy.ledger.run import Run
-from understudy.ledger.story import duration
 
 _FIRST_STEPS = 2  # of a member; compilation and allocation make them long
 _RECENT = 50  # steps from which the deadline of a hang is learnt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class RunHistory:
     """Seconds, bytes, bytes per second. None: the ledger does not say."""
 
     typical_step: float | None = None
@@ -32,14 +32,14 @@ class History:
     recovery: float | None = None  # the median of those
 
 
-def history_of(run: Run) -> History:
+def history_of(run: Run) -> RunHistory:
     gaps = sorted(gap for rank in run.ranks for gap in gaps_of(run, rank))
     unplanned = [record for record in run.recoveries if not record.planned]
     transfers = [transfer for record in run.recoveries for transfer in record.transfers if transfer.received]
     sent = [transfer for transfer in transfers if not transfer.from_memory and transfer.seconds > 0]
     largest = max(sent, key=lambda transfer: transfer.received, default=None)
     detections = [record.phases["detect"] for record in unplanned if "detect" in record.phases]
-    return History(
+    return RunHistory(
         typical_step=max((statistics.median(recent) for recent in _recent(run)), default=None),
         slow_step=gaps[math.ceil(0.95 * len(gaps)) - 1] if gaps else None,
         longest_gap=gaps[-1] if gaps else None,

@@ -6,7 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from understudy.cli.examination.finding import Finding, span
-from understudy.cli.examination.line import EXAMINATION_LIMIT, GREETING_LIMIT, Line, admit, obey
+from understudy.cli.examination.peer_connection import (
+    EXAMINATION_TIMEOUT,
+    GREETING_TIMEOUT,
+    PeerConnection,
+    admit,
+    obey,
+)
 from understudy.errors import SettingsError, WireError
 
 _BACKLOG = 4
@@ -31,7 +37,8 @@ def wait_for_examination(
     versions: Mapping[str, str],
     wall: Callable[[], float] = time.time,
 ) -> Finding:
-    """One after the other, until one has been through it all. Who cannot prove itself does not end the waiting."""
+    """One after the other, until one has been through it all. A peer that cannot prove itself does not end the
+    waiting."""
     until = time.monotonic() + limit
     refused = broken = 0
     while (left := until - time.monotonic()) > 0:
@@ -42,13 +49,13 @@ def wait_for_examination(
             break
         with connection:
             try:
-                line = Line(connection, GREETING_LIMIT)
+                line = PeerConnection(connection, GREETING_TIMEOUT)
                 admit(line, token)
             except (OSError, WireError):
                 refused += 1
                 continue
             began = time.monotonic()
-            line.extend(EXAMINATION_LIMIT)
+            line.extend(EXAMINATION_TIMEOUT)
             try:
                 obey(line, versions, wall)
             except (OSError, WireError):
@@ -57,8 +64,8 @@ def wait_for_examination(
         others = f"; before that {refused} refused, {broken} broke off" if refused or broken else ""
         return Finding(f"examined from {name} in {span(time.monotonic() - began)}{others}", good=True)
     return Finding(
-        f"nobody has examined this host within {span(limit)} ({refused} refused, {broken} broke off)",
+        f"no peer has examined this host within {span(limit)} ({refused} refused, {broken} broke off)",
         good=False,
         wrong=True,
-        advice="nobody came through: look at the address, at firewalls, and at the token on both sides",
+        advice="no peer came through: look at the address, at firewalls, and at the token on both sides",
     )

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from understudy.cli.examination import clocks, route, versions
 from understudy.cli.examination.finding import Finding, amount, rate, span
-from understudy.cli.examination.line import (
-    EXAMINATION_LIMIT,
-    GREETING_LIMIT,
+from understudy.cli.examination.peer_connection import (
+    EXAMINATION_TIMEOUT,
+    GREETING_TIMEOUT,
     LARGEST_ROUND,
-    Line,
+    PeerConnection,
     ask_time,
     ask_versions,
     fetch_round,
@@ -71,7 +71,7 @@ def examine(host: str, port: int, token: str, effort: Effort | None = None) -> W
     """The way, or why there is none."""
     peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        with socket.create_connection((host, port), timeout=GREETING_LIMIT) as connection:
+        with socket.create_connection((host, port), timeout=GREETING_TIMEOUT) as connection:
             return _measure(connection, peer, token, effort or Effort())
     except TimeoutError:
         return _unreachable(f"{peer} does not answer in time", _ADVICE_UNREACHABLE)
@@ -86,9 +86,9 @@ def _unreachable(what: str, advice: str) -> Finding:
 
 
 def _measure(connection: socket.socket, peer: str, token: str, effort: Effort) -> Way:
-    line = Line(connection, GREETING_LIMIT)
+    line = PeerConnection(connection, GREETING_TIMEOUT)
     introduce(line, token)
-    line.extend(EXAMINATION_LIMIT)
+    line.extend(EXAMINATION_TIMEOUT)
     told = ask_versions(line)
     way_out = route.route_of(connection)
     round_trip, offset, uncertain = _ping(line)
@@ -107,7 +107,7 @@ def _measure(connection: socket.socket, peer: str, token: str, effort: Effort) -
     )
 
 
-def _ping(line: Line) -> tuple[float, float, float]:
+def _ping(line: PeerConnection) -> tuple[float, float, float]:
     """The median round trip, and the offset of the wall clocks by the quickest one."""
     trips: list[tuple[float, float]] = []
     for _ in range(_PINGS):
@@ -119,7 +119,7 @@ def _ping(line: Line) -> tuple[float, float, float]:
     return statistics.median(took for took, _ in trips), offset, quickest / 2
 
 
-def _speed(line: Line, go: Callable[[Line, int], None], round_trip: float, effort: Effort) -> float:
+def _speed(line: PeerConnection, go: Callable[[PeerConnection, int], None], round_trip: float, effort: Effort) -> float:
     """Bytes per second of the largest amounts that were tried."""
     line.extend(effort.longest)
     began, count, spent = time.monotonic(), effort.first_round, 0

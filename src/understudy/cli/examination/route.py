@@ -19,7 +19,7 @@ _DESTINATION, _INTERFACE = 1, 4  # attributes of a route
 _HEADER = struct.Struct("=IHHII")
 _ROUTE = struct.Struct("=BBBBBBBBI")
 _ATTRIBUTE = struct.Struct("=HH")
-_PATIENCE = 1.0
+_TIMEOUT = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ def _ask_kernel(remote: str) -> str | None:
     question = _HEADER.pack(_HEADER.size + len(body), _GET_ROUTE, _REQUEST, 1, 0) + body
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
-            kernel.settimeout(_PATIENCE)
+            kernel.settimeout(_TIMEOUT)
             kernel.send(question)
             return _interface_in(kernel.recv(65536))
     except (OSError, struct.error):

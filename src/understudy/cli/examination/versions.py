@@ -100,7 +100,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def compared(whose: str, theirs: Mapping[str, str], ours: Mapping[str, str]) -> Finding:
-    """`theirs`: of a run or of another host. Spares compute the same bits only with the same engine."""
+    """`theirs`: of a run or of another host. Spares compute the same bits only with the same torch."""
     known = [name for name in _SAME_EVERYWHERE if name in theirs]
     different = [
         f"{name} {printable(theirs[name][:_LONGEST])} ({ours.get(name)} here)"

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--repetitions", type=int, help="instead of the scenario's number")
     run.add_argument("--folder", type=Path, help="where runs are kept (default: benchmark-runs/NAME)")
     run.add_argument("--results", type=Path, default=Path("benchmarks/results"), help="where NAME.json is written")
-    run.add_argument("--quiet-patience", type=float, default=60.0, help="seconds to wait for a quiet machine")
+    run.add_argument("--quiet-timeout", type=float, default=60.0, help="seconds to wait for a quiet machine")
     report = actions.add_parser("report", help="write Markdown and pictures from the kept JSON")
     report.add_argument("results", type=Path, nargs="*", help="JSON files (default: all of benchmarks/results/)")
     report.add_argument("--to", type=Path, default=Path("benchmarks/results"), help="where the report is written")
@@ -40,7 +40,7 @@ def _run(args: argparse.Namespace) -> int:
     folder = args.folder or Path("benchmark-runs") / scenario.name
     arms = tuple(name for name in args.arms.split(",") if name)
     show = _Progress()
-    campaign = run_campaign(scenario, folder, arms, show, args.quiet_patience)
+    campaign = run_campaign(scenario, folder, arms, show, args.quiet_timeout)
     show.end()
     path = args.results / f"{scenario.name}.json"
     results.save(path, campaign)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from understudy_testkit.benchmark.injection import FiredFault
 from understudy_testkit.benchmark.results import FaultResult, TimeSplit
 from understudy_testkit.benchmark.scenario import FaultKind, Work
-from understudy_testkit.benchmark.striking import FiredFault
 
 _SETTLED_AFTER = 10
 """The first steps of a run (and of a new process) are slower for every arm and do not count for the step time."""
@@ -198,7 +198,7 @@ def timeline(story: Story, started: float) -> tuple[tuple[float, int], ...]:
 
 
 def losses(story: Story, steps: int) -> tuple[float, ...]:
-    """Mean over the ranks whose samples counted; who only heals has a loss of weights that nobody uses."""
+    """Mean over the ranks whose samples counted; a rank that only heals has a loss of weights that are not used."""
     by_step: dict[int, list[float]] = {}
     for (step, _), commit in kept(story).items():
         if not commit.samples:

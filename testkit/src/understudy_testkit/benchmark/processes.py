@@ -72,7 +72,7 @@ def processes_with(variable: str, value: str) -> list[int]:
 
 
 def free_port() -> int:
-    """Of this machine's loopback; nobody had it a moment ago."""
+    """Of this machine's loopback; it was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

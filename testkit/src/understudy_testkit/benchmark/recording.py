@@ -1,7 +1,7 @@
 """What every worker of every arm records: its birth, each committed step, its end. One line of JSON each.
 
-Also a page of shared memory with the process and the last step of each rank, through which the runner finds whom to
-strike. Times are CLOCK_MONOTONIC, which all processes of one machine share. No torch here: the runner reads this too.
+Also a page of shared memory with the process and the last step of each rank, through which the runner finds its
+victims. Times are CLOCK_MONOTONIC, which all processes of one machine share. No torch here: the runner reads this too.
 """
 
 import json

@@ -72,10 +72,10 @@ def write_report(campaign: Campaign, folder: Path) -> list[Path]:
 
 def _draw(campaign: Campaign, folder: Path) -> list[tuple[str, Path]]:
     try:
-        from understudy_testkit.benchmark import pictures
+        from understudy_testkit.benchmark import plots
     except ImportError:
         return []  # matplotlib belongs to the extra [bench]
-    return pictures.draw_all(campaign, folder)
+    return plots.draw_all(campaign, folder)
 
 
 def _work(campaign: Campaign) -> str:
@@ -138,7 +138,7 @@ def _targets(campaign: Campaign) -> str:
 
 
 def _remarks(path: Path) -> str:
-    """What somebody wrote by hand about these results: what limits a figure, what went wrong."""
+    """What was written by hand about these results: what limits a figure, what went wrong."""
     return path.read_text() if path.exists() else ""
 
 

@@ -17,12 +17,12 @@ import msgspec
 from understudy.errors import UsageError
 from understudy_testkit.benchmark import evaluation
 from understudy_testkit.benchmark.arms import ARMS
-from understudy_testkit.benchmark.arms.arm import Arm, Place
+from understudy_testkit.benchmark.arms.arm import Arm, RunPaths
+from understudy_testkit.benchmark.injection import FaultInjector
 from understudy_testkit.benchmark.processes import MarkedRun, wait_until_quiet
 from understudy_testkit.benchmark.recording import Board
 from understudy_testkit.benchmark.results import Campaign, RunResult
 from understudy_testkit.benchmark.scenario import Scenario
-from understudy_testkit.benchmark.striking import Striker
 
 _LOOK_EVERY = 0.005
 
@@ -43,7 +43,7 @@ class Turn:
 
 
 def turns(scenario: Scenario, arms: list[str]) -> list[Turn]:
-    """All runs, interleaved; who comes first changes from one repetition to the next.
+    """All runs, interleaved; the first one changes from one repetition to the next.
 
     `bare` runs again before and after the runs with faults: they are compared with it, and a machine's speed drifts."""
     order: list[Turn] = []
@@ -80,7 +80,7 @@ def run_campaign(
     folder: Path,
     arms: tuple[str, ...] = (),
     progress: Callable[[str, int, int], None] = lambda *_: None,
-    quiet_patience: float = 60.0,
+    quiet_timeout: float = 60.0,
     wanted: Callable[[Turn], bool] = lambda _: True,
 ) -> Campaign:
     """`wanted` may leave out turns, for a short look."""
@@ -94,7 +94,7 @@ def run_campaign(
             results.append(msgspec.json.decode(kept.read_bytes(), type=RunResult))
             continue
         progress(f"{turn.name}: waiting for a quiet machine", number, len(order))
-        busy = wait_until_quiet(quiet_patience)
+        busy = wait_until_quiet(quiet_timeout)
 
         def show(steps: int, faults: int, name: str = turn.name, place: int = number) -> None:
             progress(f"{name}: step {steps}/{scenario.work.steps}, {faults} faults", place, len(order))
@@ -119,22 +119,22 @@ def run_once(
     shutil.rmtree(folder, ignore_errors=True)  # events and checkpoints of an interrupted run are none of this one's
     folder.mkdir(parents=True)
     played = scenario if turn.faulty else scenario.without_faults()
-    place = Place(folder=folder, scenario_file=folder / "scenario.json")
+    place = RunPaths(folder=folder, scenario_file=folder / "scenario.json")
     place.scenario_file.write_bytes(msgspec.json.encode(played))
     board = Board(folder, scenario.work.ranks)
     for rank in range(scenario.work.ranks):
         board.show(rank, 0, -1)
-    striker = Striker(played, board)
+    injector = FaultInjector(played, board)
     started = shown = time.monotonic()
     with MarkedRun(arm.command(played, place), folder / "output.txt") as run:
         while (exit_code := run.exit_code) is None and time.monotonic() < started + scenario.limit:
-            striker.look()
+            injector.look()
             if time.monotonic() > shown + 1.0:
                 shown = time.monotonic()
-                show(1 + max(board.look(rank)[1] for rank in range(scenario.work.ranks)), len(striker.fired))
+                show(1 + max(board.look(rank)[1] for rank in range(scenario.work.ranks)), len(injector.fired))
             time.sleep(_LOOK_EVERY)
         ended = time.monotonic()
-    played_run = PlayedRun(played, turn, folder, striker, started, ended, exit_code)
+    played_run = PlayedRun(played, turn, folder, injector, started, ended, exit_code)
     return _judge(played_run, arm, busy)
 
 
@@ -145,7 +145,7 @@ class PlayedRun:
     scenario: Scenario
     turn: Turn
     folder: Path
-    striker: Striker
+    injector: FaultInjector
     started: float
     ended: float
     exit_code: int | None
@@ -157,9 +157,9 @@ class PlayedRun:
         if self.exit_code != 0:
             tail = (self.folder / "output.txt").read_text(errors="replace")[-600:]
             return f"exit code {self.exit_code}: {tail}"
-        if self.striker.remaining:
-            return f"{self.striker.remaining} faults did not fire"
-        if unproven := [fault.proof for fault in self.striker.fired if fault.proof.startswith("NOT")]:
+        if self.injector.remaining:
+            return f"{self.injector.remaining} faults did not fire"
+        if unproven := [fault.proof for fault in self.injector.fired if fault.proof.startswith("NOT")]:
             return "; ".join(unproven)
         steps = self.scenario.work.steps
         return f"only {steps_reached} of {steps} steps were committed" if steps_reached < steps else ""
@@ -168,7 +168,7 @@ class PlayedRun:
 def _judge(run: PlayedRun, arm: Arm, busy: float) -> RunResult:
     from understudy_testkit.benchmark.workload import expected_samples  # torch is needed only here
 
-    work, striker, started = run.scenario.work, run.striker, run.started
+    work, injector, started = run.scenario.work, run.injector, run.started
     story = evaluation.read_story(run.folder)
     last_commit = story.commits[-1].at if story.commits else run.ended
     dropped, repeated, expected = evaluation.samples_used(story, work, expected_samples(work))
@@ -189,7 +189,7 @@ def _judge(run: PlayedRun, arm: Arm, busy: float) -> RunResult:
         samples_dropped=dropped,
         samples_repeated=repeated,
         samples_expected=expected,
-        faults=tuple(evaluation.fault_result(story, fault, started, work.ranks) for fault in striker.fired),
+        faults=tuple(evaluation.fault_result(story, fault, started, work.ranks) for fault in injector.fired),
         timeline=evaluation.timeline(story, started),
         losses=evaluation.losses(story, work.steps),
         weights=weights.pop() if len(weights) == 1 else f"{len(weights)} different",

@@ -22,7 +22,7 @@ class FaultKind(enum.StrEnum):
 
 
 class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
-    """It strikes the process that holds `rank`, `delay` seconds after somebody has committed `step`."""
+    """It strikes the process that holds `rank`, `delay` seconds after a rank has committed `step`."""
 
     kind: FaultKind
     rank: int

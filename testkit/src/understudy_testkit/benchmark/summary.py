@@ -58,7 +58,7 @@ def to_bare(campaign: Campaign, arm: str, faulty: bool, value: Callable[[RunResu
 
 
 def wall_clock_ratio(campaign: Campaign, arm: str) -> Spread | None:
-    """With faults, against `bare` without: nobody can be faster."""
+    """With faults, against `bare` without: no arm can be faster."""
     return to_bare(campaign, arm, arm != "bare", lambda run: run.wall_clock)
 
 

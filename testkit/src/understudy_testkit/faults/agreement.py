@@ -6,7 +6,7 @@ moved meanwhile: numbers that only grow must lie between those before and after,
 the other, and where status said the same before and after, the metrics between must say exactly that.
 
 What ranks have committed is judged when the run is over (`against_the_ledger`): its records have the time of each
-commit, by the clock of the host that everybody here shares.
+commit, by the clock of the host that all here share.
 """
 
 import bisect
@@ -31,7 +31,7 @@ _ORDER = [Stage.FOUNDING, Stage.STOPPING, Stage.FORMING, Stage.TRAINING, Stage.S
 class Told:
     """By status. `events`: how many decisions and recoveries its process has counted; while it stays, nothing was
     decided. `holders`: rank -> member. `training`: the ranks whose holders train; a rank that was just lost, or whose
-    holder only prepares, holds nobody up: what the others have committed counts, and it will be given that."""
+    holder only prepares, delays no rank: what the others have committed counts, and it will be given that."""
 
     api: str
     leads: bool
@@ -64,7 +64,7 @@ class Metered:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
     """`metered` is of the coordinator that `before` is of; None: it did not answer. `written`: the recoveries that the
-    ledger had before anybody was asked. `began`, `ended`: around all."""
+    ledger had before any view was asked. `began`, `ended`: around all."""
 
     began: float
     written: int
@@ -290,7 +290,7 @@ def _steps(told: Told, moment: Moment, ledger: Ledger, world: int) -> Iterator[s
 
 
 def _holders(told: Told, ledger: Ledger) -> Iterator[str]:
-    """Whoever committed a step in this generation held its rank in it, and knew which ranks were absent."""
+    """A member that committed a step in this generation held its rank in it, and knew which ranks were absent."""
     if told.generation is None or told.stage != Stage.TRAINING.value:
         return
     for rank, record in sorted(ledger.generations.get(told.generation, {}).items()):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from understudy_testkit.faults.proving import NotProven
+from understudy_testkit.faults.assertions import NotProven
 
 ABSENT = "_"  # no sample
 GONE = "stale"  # as Prometheus marks a series that a target does not have any more

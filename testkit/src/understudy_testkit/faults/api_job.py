@@ -1,6 +1,6 @@
 """A job behind a real HTTP server, for claims and tests: a real leader with a real machine, and light hosts.
 
-It runs in a thread with a loop of its own, so that whoever attacks it can use any client. Everything that is asked of
+It runs in a thread with a loop of its own, so that an attacker can use any client. Everything that is asked of
 the machine is written down, to be compared with what was answered and with the audit.
 """
 
@@ -18,15 +18,15 @@ from typing import Any, TypeVar
 
 from understudy.api.app import Api, Settings, make_api
 from understudy.api.audit import Audit
-from understudy.api.feed import Feed
+from understudy.api.event_stream import EventStream
 from understudy.api.job import ManyHosts
 from understudy.api.limits import Limits
 from understudy.api.rules import Rule, RuleAction, Rules
 from understudy.api.server import ApiServer
 from understudy.api.tokens import Caller, Role, Tokens
-from understudy.coordinator.keeping import MemoryKeeper
-from understudy.coordinator.leading import Leader
+from understudy.coordinator.leader import Leader
 from understudy.coordinator.service import Service
+from understudy.coordinator.state_store import MemoryStateStore
 from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import Generation, MemberId, StepNumber
@@ -40,8 +40,8 @@ from understudy.protocol.requests import Request
 from understudy.protocol.stages import Stage
 from understudy.wire import messages as msg
 from understudy.wire.certificates import Certificates
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.light_hosts import LightHost, Meeting
-from understudy_testkit.faults.proving import NotProven
 
 RANKS, SPARES = 4, 4
 READER, ACTOR, MONITOR = (f"{name}-token-of-the-claim-0123456789" for name in ("reader", "actor", "monitor"))
@@ -74,7 +74,7 @@ class SteppingHost(LightHost):
         match message:
             case msg.WhichStep(generation=generation):
                 step = StepNumber(next(self.steps))
-                self.relay.handle(ev.StepTold(at=0.0, member=member, generation=Generation(generation), step=step))
+                self.client.handle(ev.StepTold(at=0.0, member=member, generation=Generation(generation), step=step))
             case msg.Abandon(generation=generation, boundary=int(boundary)):
                 told = ev.PositionReported(
                     at=0.0,
@@ -83,7 +83,7 @@ class SteppingHost(LightHost):
                     position=Position(holds=StepNumber(boundary)),
                     twin_key="all",
                 )
-                self.relay.handle(told)
+                self.client.handle(told)
             case msg.Resume(leave=True):
                 pass  # it hands over, and is ended
             case _:
@@ -97,8 +97,8 @@ class SteppingHost(LightHost):
 class WrittenDown(ManyHosts):
     """Notes everything that is asked of the machine."""
 
-    def __init__(self, service: Service, *, feed: Feed) -> None:
-        super().__init__(service, clock=SystemClock(), feed=feed)
+    def __init__(self, service: Service, *, event_stream: EventStream) -> None:
+        super().__init__(service, clock=SystemClock(), event_stream=event_stream)
         self.asked: list[Request] = []
 
     def handle(self, request: Request) -> None:
@@ -112,7 +112,7 @@ class ApiJob:
 
     folder: Path
     loop: asyncio.AbstractEventLoop
-    door: WrittenDown
+    interface: WrittenDown
     api: Api
     server: ApiServer
     leader: Leader
@@ -139,7 +139,7 @@ class ApiJob:
 
     def is_well(self) -> bool:
         """Trains with all its ranks, and has a spare that is warm."""
-        machine = self.door.machine()
+        machine = self.interface.machine()
         if machine is None or machine.stage is not Stage.TRAINING or machine.migration.state.reasons:
             return False
         return len(machine.roster.holders) == RANKS and bool(machine.roster.parked)
@@ -148,17 +148,17 @@ class ApiJob:
         deadline = time.monotonic() + seconds
         while not self.look(self.is_well):
             if time.monotonic() > deadline:
-                machine = self.look(self.door.machine)
-                why = "nobody leads" if machine is None else f"{machine.stage} {machine.stopped}"
+                machine = self.look(self.interface.machine)
+                why = "no coordinator leads" if machine is None else f"{machine.stage} {machine.stopped}"
                 raise NotProven(f"the job is not well after {seconds:g} s: {why}")
             time.sleep(0.02)
 
     def open_strict(self, certificates: Certificates | None = None) -> ApiServer:
-        """Another server of the same job, with the limits that everybody gets."""
+        """Another server of the same job, with the usual limits."""
 
         async def open_() -> ApiServer:
             settings = Settings(tokens=tokens(), rules=RULES, on_fault=self.faults.append)
-            server = ApiServer(make_api(self.door, self.audit, settings).app, self.said.append)
+            server = ApiServer(make_api(self.interface, self.audit, settings).app, self.said.append)
             await server.open("127.0.0.1:0", certificates)
             return server
 
@@ -185,34 +185,36 @@ def running(folder: Path, limits: Limits = GENEROUS) -> Iterator[ApiJob]:
 
 async def _start(folder: Path, loop: asyncio.AbstractEventLoop, limits: Limits) -> ApiJob:
     token = hashlib.sha256(str(folder).encode()).hexdigest()
-    service, keeper, feed = Service("job", token), MemoryKeeper(), Feed()
+    service, state_store, event_stream = Service("job", token), MemoryStateStore(), EventStream()
     port = await service.open("127.0.0.1:0", None)
-    leader = Leader(await keeper.lead("leader"), keeper=keeper, clock=SystemClock(), journals=(feed,))
+    leader = Leader(
+        await state_store.lead("leader"), state_store=state_store, clock=SystemClock(), journals=(event_stream,)
+    )
     await leader.begin()
     service.leader, service.leads = leader, "leader"
-    door = WrittenDown(service, feed=feed)
+    interface = WrittenDown(service, event_stream=event_stream)
     faults: list[Exception] = []
     said: list[str] = []
     files = BackgroundFiles(said.append)
     audit = Audit(RecordLog.open(files, folder / "ledger", AUDIT))
     settings = Settings(tokens=tokens(), rules=RULES, limits=limits, on_fault=faults.append)
-    api = make_api(door, audit, settings)
+    api = make_api(interface, audit, settings)
     server = ApiServer(api.app, said.append)
     await server.open("127.0.0.1:0", None)
     meeting = Meeting(address=f"127.0.0.1:{port}", token=token, world=RANKS)
     hosts = [SteppingHost(f"h{number}", 1, 0, meeting, {}) for number in range(RANKS)]
     hosts.append(SteppingHost("s0", 0, SPARES, meeting, {}))
     for host in hosts:
-        host.relay.start()
-    return ApiJob(folder, loop, door, api, server, leader, hosts, faults, audit, files, said=said)
+        host.client.start()
+    return ApiJob(folder, loop, interface, api, server, leader, hosts, faults, audit, files, said=said)
 
 
 async def _stop(job: ApiJob) -> None:
-    job.door.feed.close()
+    job.interface.event_stream.close()
     for server in (job.server, *job.opened):
         await server.close()
     for host in job.hosts:
-        await host.relay.close("the claim ends")
+        await host.client.close("the claim ends")
     job.leader.step_down("the claim ends")
     await job.files.drain(10.0)
     job.files.close()

@@ -18,14 +18,14 @@ from pathlib import Path
 
 from understudy.foundation.parenthood import die_with
 from understudy_testkit.faults import coordinators
+from understudy_testkit.faults.assertions import TRAIN_SCRIPT, NotProven, Setup
 from understudy_testkit.faults.clusters import Started
 from understudy_testkit.faults.coordinators import CoordinatorProcess
 from understudy_testkit.faults.cuttable import CuttableWay, cuttable_way
-from understudy_testkit.faults.proving import TRAINEE, NotProven, Setup
 
 HOSTS = ("first", "second")
 COORDINATOR = "boss"
-_PATIENCE = "60"  # seconds until a host is lost: nothing is lost here but lines, and the machine may be busy
+_HOST_TIMEOUT = "60"  # seconds until a host is lost: nothing is lost here but lines, and the machine may be busy
 
 
 @dataclass(slots=True)
@@ -48,14 +48,14 @@ class AttackedJob:
     def flags(self, host: str) -> tuple[str, ...]:
         """Of `understudy run`, up to the script."""
         return (
-            *("--plain", "--run-dir", str(self.run_dir), "--coordinator", self.way.address, "--host-name", host),
+            *("--no-progress", "--run-dir", str(self.run_dir), "--coordinator", self.way.address, "--host-name", host),
             *("--nnodes", str(len(HOSTS)), "--nproc-per-node", "1", "--local-addr", "127.0.0.1"),
             *("--certs", str(self.certificates / host), "--token-file", str(self.folder / "token")),
-            *("--host-patience", _PATIENCE, "--spares", "0", *self.setup.flags),
+            *("--host-timeout", _HOST_TIMEOUT, "--spares", "0", *self.setup.flags),
         )
 
     def script(self) -> tuple[str, ...]:
-        return (*TRAINEE, "--mode", self.setup.mode, "--steps", str(self.setup.steps), *self.setup.trainee)
+        return (*TRAIN_SCRIPT, "--mode", self.setup.mode, "--steps", str(self.setup.steps), *self.setup.script_args)
 
     def start_agent(self, host: str, number: int | None = None, name: str = "") -> Started:
         """`number`: its place; None for a host with spares only. `name`: of the process, if it is not the host's."""

@@ -19,7 +19,7 @@ class Kind(enum.StrEnum):
     DELAY = "delay"  # it sleeps for a moment, so that others are ahead of it
 
 
-class Place(enum.StrEnum):
+class FaultPoint(enum.StrEnum):
     FORWARD = "forward"
     COLLECTIVE = "collective"  # blocked in a collective of the backward
     BEFORE_FENCE = "before-fence"
@@ -38,16 +38,16 @@ class Place(enum.StrEnum):
 
 
 IN_STEP = (
-    Place.FORWARD,
-    Place.COLLECTIVE,
-    Place.BEFORE_FENCE,
-    Place.IN_OPTIMIZER,
-    Place.AFTER_OPTIMIZER,
-    Place.BETWEEN_STEPS,
+    FaultPoint.FORWARD,
+    FaultPoint.COLLECTIVE,
+    FaultPoint.BEFORE_FENCE,
+    FaultPoint.IN_OPTIMIZER,
+    FaultPoint.AFTER_OPTIMIZER,
+    FaultPoint.BETWEEN_STEPS,
 )
-AT_FENCE = (Place.IN_FENCE, Place.PAST_FENCE)  # only where there is one, and somebody else comes late
-IN_MOVE = (Place.HAND_OVER,)
-IN_RECOVERY = (Place.STOP, Place.REHEARSE, Place.REGROUP, Place.TRANSFER, Place.RESUME)
+AT_FENCE = (FaultPoint.IN_FENCE, FaultPoint.PAST_FENCE)  # only where there is one, and another rank comes late
+IN_MOVE = (FaultPoint.HAND_OVER,)
+IN_RECOVERY = (FaultPoint.STOP, FaultPoint.REHEARSE, FaultPoint.REGROUP, FaultPoint.TRANSFER, FaultPoint.RESUME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Fault:
     name: str
     kind: Kind
     rank: int
-    place: Place
+    place: FaultPoint
     step: int | None = None
     joiner: bool = False
     after: str | None = None
@@ -73,6 +73,6 @@ def save_schedule(path: Path, faults: Iterable[Fault]) -> None:
 
 def load_schedule(path: Path) -> tuple[Fault, ...]:
     return tuple(
-        Fault(**{**entry, "kind": Kind(entry["kind"]), "place": Place(entry["place"])})
+        Fault(**{**entry, "kind": Kind(entry["kind"]), "place": FaultPoint(entry["place"])})
         for entry in json.loads(path.read_text())
     )

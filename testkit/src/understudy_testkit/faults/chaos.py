@@ -1,8 +1,8 @@
 """From a seed to one run in which everything happens: a schedule as data, tied to steps and not to the clock.
 
-Knows: which faults a world of four ranks can come through, and who is absent after them. Does not know: processes and
-time. `chaos_run` carries a schedule out, `chaos_decisions` says what of its decisions a seed determines, and the claim
-also plays it in the simulator (`simulator.acts`).
+Knows: which faults a world of four ranks can come through, and which ranks are absent after them. Does not know:
+processes and time. `chaos_run` carries a schedule out, `chaos_decisions` says what of its decisions a seed determines,
+and the claim also plays it in the simulator (`simulator.scripted`).
 
 A run is a row of acts, one per stretch of steps. Before an act spares may come and go; then its faults strike. Kinds
 are drawn from a deck that is dealt out before it is shuffled again, so that a few acts see many of them.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from understudy_testkit.faults.catalogue import Fault, Kind, Place
+from understudy_testkit.faults.catalogue import Fault, FaultPoint, Kind
 
 RANKS = 4
 STRETCH = 20  # steps from one act to the next
@@ -25,14 +25,14 @@ _LAST = 12  # steps after the last act
 _JITTER = 4
 MOST_SPARES = 3
 
-AT_ONE_STEP = frozenset({Place.FORWARD, Place.COLLECTIVE})
-"""Whoever is lost there has given nothing to its step yet, so nobody can have committed it: it runs again."""
+AT_ONE_STEP = frozenset({FaultPoint.FORWARD, FaultPoint.COLLECTIVE})
+"""A rank that is lost there has given nothing to its step yet, so no rank can have committed it: it runs again."""
 
 
 class Mode(enum.StrEnum):
     DDP = "ddp"  # every rank can be done without
     HSDP = "hsdp"  # two replicas of two shards: either can be done without
-    FSDP = "fsdp"  # nobody has a twin; states are in peer memory
+    FSDP = "fsdp"  # no rank has a twin; states are in peer memory
 
 
 class Happening(enum.StrEnum):
@@ -42,9 +42,9 @@ class Happening(enum.StrEnum):
     HOLD_GIL = "hold-gil"
     ERROR = "error"
     PAIR = "two at once"
-    IN_RECOVERY = "in a recovery"  # somebody is killed, and somebody else while that is made good
-    JOINER = "the joiner"  # somebody is killed, and then its replacement
-    POISON = "poison"  # somebody can take part in no new world, and one is needed
+    IN_RECOVERY = "in a recovery"  # a rank is killed, and another one while that is made good
+    JOINER = "the joiner"  # a rank is killed, and then its replacement
+    POISON = "poison"  # a rank can take part in no new world, and one is needed
     FLIP = "flip"
     NOTHING = "nothing"  # only spares come and go
 
@@ -57,10 +57,16 @@ _ALONE = {
     Happening.HOLD_GIL: Kind.HOLD_GIL,
     Happening.ERROR: Kind.ERROR,
 }
-_IN_STEP = (Place.FORWARD, Place.COLLECTIVE, Place.BEFORE_FENCE, Place.IN_OPTIMIZER, Place.AFTER_OPTIMIZER)
-_OF_SURVIVORS = (Place.STOP, Place.REGROUP, Place.TRANSFER, Place.RESUME)
-_OF_JOINERS = (Place.REHEARSE, Place.REGROUP, Place.TRANSFER, Place.RESUME)
-_OF_FLIPS = (Place.FORWARD, Place.BEFORE_FENCE, Place.AFTER_OPTIMIZER, Place.BETWEEN_STEPS)
+_IN_STEP = (
+    FaultPoint.FORWARD,
+    FaultPoint.COLLECTIVE,
+    FaultPoint.BEFORE_FENCE,
+    FaultPoint.IN_OPTIMIZER,
+    FaultPoint.AFTER_OPTIMIZER,
+)
+_OF_SURVIVORS = (FaultPoint.STOP, FaultPoint.REGROUP, FaultPoint.TRANSFER, FaultPoint.RESUME)
+_OF_JOINERS = (FaultPoint.REHEARSE, FaultPoint.REGROUP, FaultPoint.TRANSFER, FaultPoint.RESUME)
+_OF_FLIPS = (FaultPoint.FORWARD, FaultPoint.BEFORE_FENCE, FaultPoint.AFTER_OPTIMIZER, FaultPoint.BETWEEN_STEPS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +143,8 @@ def draw(
 
 @dataclass(slots=True)
 class _Author:
-    """Writes act after act. Knows who is there, and whether there were spares yet: until then a lost rank is absent,
-    and from then on there is somebody for it."""
+    """Writes act after act. Knows which ranks are there, and whether there were spares yet: until then a lost rank is
+    absent, and from then on there is a spare for it."""
 
     chance: Random
     mode: Mode
@@ -223,13 +229,13 @@ class _Author:
     def _faults(self, number: int, happening: Happening, step: int) -> tuple[Fault, ...]:
         first, second = self._two_ranks()
         name = f"{number}-{happening.name.lower()}"
-        kill = Fault(name=f"{name}-first", kind=Kind.KILL, rank=first, place=Place.FORWARD, step=step)
+        kill = Fault(name=f"{name}-first", kind=Kind.KILL, rank=first, place=FaultPoint.FORWARD, step=step)
         match happening:
             case Happening.NOTHING:
                 return ()
             case Happening.PAIR:
                 kind = self.chance.choice((Kind.KILL, Kind.KILL, Kind.ERROR, Kind.STOP))
-                other = Fault(name=f"{name}-second", kind=kind, rank=second, place=Place.FORWARD, step=step)
+                other = Fault(name=f"{name}-second", kind=kind, rank=second, place=FaultPoint.FORWARD, step=step)
                 return (kill, other)
             case Happening.IN_RECOVERY:
                 place = self.chance.choice(_OF_SURVIVORS)
@@ -242,7 +248,9 @@ class _Author:
                 return (kill, joiner)
             case Happening.POISON:
                 self.poison_left -= 1
-                before = Fault(name=f"{name}-poison", kind=Kind.POISON, rank=second, place=Place.FORWARD, step=step - 2)
+                before = Fault(
+                    name=f"{name}-poison", kind=Kind.POISON, rank=second, place=FaultPoint.FORWARD, step=step - 2
+                )
                 return (before, kill)
             case Happening.FLIP:
                 place = self.chance.choice(_OF_FLIPS)
@@ -251,25 +259,27 @@ class _Author:
         return (Fault(name=name, kind=kind, rank=first, place=self._place_for(kind), step=step),)
 
     def _two_ranks(self) -> tuple[int, int]:
-        """Twins of the 2x2 mesh (0 and 2, 1 and 3) are not lost together: nobody would hold their shard."""
+        """Twins of the 2x2 mesh (0 and 2, 1 and 3) are not lost together: no rank would hold their shard."""
         first = self.chance.choice(sorted(self.present))
         others = [rank for rank in sorted(self.present) if rank != first]
         if self.mode is Mode.HSDP:
             others = [rank for rank in others if (rank - first) % 2]
         return first, self.chance.choice(others) if others else first
 
-    def _place_for(self, kind: Kind) -> Place:
-        """A thread strikes in a collective, where raising or spinning would hurt nobody; and a late peer has to keep
+    def _place_for(self, kind: Kind) -> FaultPoint:
+        """A thread strikes in a collective, where raising or spinning would do no harm; and a late peer has to keep
         the victim there, which may be absent. No hangs between steps: there the job waits at the gates, and is given
         all the time that it wants."""
-        places = [*_IN_STEP, Place.BETWEEN_STEPS] if kind is Kind.KILL else [*_IN_STEP]
+        places = [*_IN_STEP, FaultPoint.BETWEEN_STEPS] if kind is Kind.KILL else [*_IN_STEP]
         if kind in (Kind.SPIN, Kind.ERROR) or len(self.present) < RANKS:
-            places.remove(Place.COLLECTIVE)
+            places.remove(FaultPoint.COLLECTIVE)
         return self.chance.choice(places)
 
     def _lose(self, happening: Happening, faults: Sequence[Fault]) -> None:
-        """Who is absent afterwards. When all processes begin anew nobody is."""
-        found_and_ended = happening is not Happening.FLIP or self.mode is Mode.DDP  # of two twins nobody can tell
+        """The ranks that are absent afterwards. When all processes begin anew none is."""
+        found_and_ended = (
+            happening is not Happening.FLIP or self.mode is Mode.DDP
+        )  # of two twins the odd one is unknown
         if self.ever_offered or not found_and_ended:
             return
         if happening is Happening.POISON:

@@ -1,13 +1,14 @@
 """What of a run's decisions its schedule determines: the part that two runs of one seed have in common.
 
-For every act: who was lost, who was ended because it hung, which rung of the ladder was taken, whose bytes differed,
-which ranks the world went on without, whether they came back, and, where nobody can have committed the step that was
-interrupted, at which step the world resumed. Then how the job ended.
+For every act: which ranks were lost, which were ended because they hung, which strategy was taken, whose bytes
+differed, which ranks the world went on without, whether they came back, and, where no rank can have committed the step
+that was interrupted, at which step the world resumed. Then how the job ended.
 
 Left out on purpose, because it is a race and right either way:
 
 - times, process ids, names of members; how many generations a recovery took, and which of two losses was heard first;
-- commit or retry of a step that was interrupted after its gradients were added up: it depends on who had come how far;
+- commit or retry of a step that was interrupted after its gradients were added up: it depends on how far each rank had
+come;
 - alarms: whether a rank's trouble in forming a world, or the loss that caused it, is heard first;
 - whether a script that raised ends by itself, or is ended because that takes longer than the world's patience;
 - verdicts of generations that did not resume; for a flip the exact state to which all go back;

@@ -1,8 +1,8 @@
 """Carries a chaos schedule out on a real job: halts it before every act, changes the spares over HTTP, lets it go on.
 
-The trainee waits at a gate before each step. So an act begins when everything that is expected of the world is true:
-the ranks that should be there are, all hold the same step, and as many spares as were asked for are warm. That is how a
-schedule leads to the same decisions however fast the machine is. Used by the claim.
+The training script waits at a gate before each step. So an act begins when everything that is expected of the world is
+true: the ranks that should be there are, all hold the same step, and as many spares as were asked for are warm. That is
+how a schedule leads to the same decisions however fast the machine is. Used by the claim.
 """
 
 import contextlib
@@ -19,18 +19,18 @@ from urllib.parse import urlsplit
 from understudy.ledger.records import DecisionRecord
 from understudy.protocol.commands import DecisionKind
 from understudy.protocol.stages import Stage
+from understudy_testkit.faults.assertions import NotProven, RunOutcome, Setup, fault_flags, launch_command, outcome_in
 from understudy_testkit.faults.catalogue import Kind
 from understudy_testkit.faults.chaos import RANKS, ROOM, Act, Schedule
 from understudy_testkit.faults.injector import open_gate
 from understudy_testkit.faults.operator import TOKEN, api_flags
-from understudy_testkit.faults.proving import NotProven, Outcome, Setup, fault_flags, launch_command, outcome_in
 from understudy_testkit.faults.watching import LiveRun, decided_so_far
 
 MARK = "UNDERSTUDY_CHAOS"
 """A variable that all processes of a run inherit, so that what is left behind can be found."""
 
 _LOOK_EVERY = 0.05
-_PATIENCE = 120.0  # seconds for the world to become what an act expects; a limit for a broken run, never waited for
+_TIMEOUT = 120.0  # seconds for the world to become what an act expects; a limit for a broken run, never waited for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Played:
     -> what it said."""
 
     schedule: Schedule
-    outcome: Outcome
+    outcome: RunOutcome
     marks: tuple[tuple[int, int], ...]
     missed: tuple[str, ...]
     endings: dict[int, dict[str, Any]]
@@ -77,11 +77,19 @@ def plain_setup(schedule: Schedule) -> Setup:
 
 
 def _setup(folder: Path, schedule: Schedule) -> Setup:
-    flags = ["--digest-every", "1", "--hang-floor", "4.0", "--busy-timeout", "8.0", *api_flags(folder / "tokens")]
+    flags = [
+        "--ledger-digest-every",
+        "1",
+        "--step-timeout-min",
+        "4.0",
+        "--busy-timeout",
+        "8.0",
+        *api_flags(folder / "tokens"),
+    ]
     if schedule.compare_every:
-        flags += ["--compare-twins", str(schedule.compare_every)]
+        flags += ["--check-replicas-every", str(schedule.compare_every)]
     if schedule.save_every:
-        flags += ["--peer-memory", str(schedule.save_every)]
+        flags += ["--peer-snapshot-every", str(schedule.save_every)]
     gate = ("--gate", str(folder / "gate"), "--ending", str(folder / "endings"))
     return Setup(
         mode=schedule.mode.value,
@@ -89,7 +97,7 @@ def _setup(folder: Path, schedule: Schedule) -> Setup:
         ranks=RANKS,
         spares=schedule.spares,
         flags=tuple(flags),
-        trainee=(*fault_flags(folder, schedule.faults), *gate),
+        script_args=(*fault_flags(folder, schedule.faults), *gate),
     )
 
 
@@ -140,7 +148,7 @@ class _Conductor:
         """Let the world go on to `step` and no further, until it is what it should be. A boundary that was agreed on
         beyond it has to be reached. `spares` None: however many."""
         self._open(step - 1)
-        patience = time.monotonic() + _PATIENCE
+        patience = time.monotonic() + _TIMEOUT
         while (why_not := self._why_not_quiet(present, spares)) is not None:
             self._check_time(why_not)
             if time.monotonic() > patience:

@@ -1,4 +1,4 @@
-"""A job on several test hosts: coordinators, agents and their trainee, started, watched and ended."""
+"""A job on several test hosts: coordinators, agents and their training script, started, watched and ended."""
 
 import contextlib
 import json
@@ -20,14 +20,15 @@ from understudy.files.private import write_private
 from understudy.ledger.reading import Run, read_run
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, StepRecord
 from understudy.wire.issuing import make_set
+from understudy_testkit.faults.assertions import TRAIN_SCRIPT, NotProven, Setup, fault_flags, require_identical
 from understudy_testkit.faults.catalogue import Fault
 from understudy_testkit.faults.injector import fired
 from understudy_testkit.faults.namespaces import NamespaceHost
-from understudy_testkit.faults.proving import TRAINEE, NotProven, Setup, fault_flags, require_identical
+from understudy_testkit.faults.releases import spelled
 from understudy_testkit.faults.watching import decided_so_far, page_of
 
 PORT, HTTP_PORT = 29400, 29401
-_READY_LIMIT = 180.0  # seconds; for a broken run, on a machine that may be busy
+_READY_TIMEOUT = 180.0  # seconds; for a broken run, on a machine that may be busy
 _ASK = """
 import ssl, sys, urllib.request
 folder, port = sys.argv[1:]
@@ -99,13 +100,13 @@ class Cluster:
     def start_agent(self, host: NamespaceHost, number: int) -> Started:
         spare = host in self.spare_hosts
         command = [
-            *(sys.executable, "-m", "understudy", "run", "--plain", "--run-dir", str(self.run_dir)),
+            *(sys.executable, "-m", "understudy", "run", "--no-progress", "--run-dir", str(self.run_dir)),
             *("--coordinator", self.addresses, "--nnodes", str(len(self.hosts)), "--host-name", host.name),
             *("--nproc-per-node", str(self.ranks_per_host), "--local-addr", host.address),
             *("--token-file", str(self._token_file()), *self._certs(host), "--spares", str(self.setup.spares)),
             *(("--spare-host",) if spare else ("--node-rank", str(number))),
-            *(*self.setup.flags, *self.flags, *TRAINEE, "--mode", self.setup.mode),
-            *("--steps", str(self.setup.steps), *self.setup.trainee, *fault_flags(self.folder, self.faults)),
+            *(*self.setup.flags, *self.flags, *TRAIN_SCRIPT, "--mode", self.setup.mode),
+            *("--steps", str(self.setup.steps), *self.setup.script_args, *fault_flags(self.folder, self.faults)),
         ]
         return self._start(host.name, host, command)
 
@@ -115,6 +116,7 @@ class Cluster:
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "eth0"}
         if host.name in self.installations:
             environment["PYTHONPATH"] = str(self.installations[host.name])
+            command = spelled(command, self.installations[host.name])
         with open(output, "wb") as file:
             process = subprocess.Popen(
                 host.command(*command),
@@ -139,7 +141,7 @@ class Cluster:
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
-    def wait_until(self, true: Callable[[], bool], what: str, seconds: float = _READY_LIMIT) -> float:
+    def wait_until(self, true: Callable[[], bool], what: str, seconds: float = _READY_TIMEOUT) -> float:
         """Returns when it became true, by the monotonic clock that all processes here share."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -151,7 +153,7 @@ class Cluster:
     def struck(self, name: str) -> bool:
         return (self.folder / "proofs" / f"{name}.0.json").exists()
 
-    def wait_until_struck(self, name: str, seconds: float = _READY_LIMIT) -> float:
+    def wait_until_struck(self, name: str, seconds: float = _READY_TIMEOUT) -> float:
         """When the fault struck."""
         self.wait_until(lambda: self.struck(name), f"the fault {name}", seconds)
         return next(float(proof["at"]) for proof in fired(self.folder / "proofs") if proof["fault"] == name)
@@ -168,7 +170,7 @@ class Cluster:
         return max(leading, key=lambda found: found[0])[1] if leading else None
 
     def status(self) -> dict[str, Any]:
-        """As the leader tells it to whoever asks by HTTP. Empty when nobody leads."""
+        """As the leader tells it by HTTP. Empty when no coordinator leads."""
         leader = self.leader()
         host = next((host for host in self.coordinators if leader and leader.name == f"coordinator-{host.name}"), None)
         if host is None:
@@ -242,10 +244,10 @@ class Cluster:
 def running(cluster: Cluster) -> Iterator[Cluster]:
     """All coordinators and agents started, with certificates of their own: they are hosts to each other."""
     if cluster.certificates is None:
-        everybody = [host.name for host in (*cluster.coordinators, *cluster.hosts, *cluster.spare_hosts)]
+        parties = [host.name for host in (*cluster.coordinators, *cluster.hosts, *cluster.spare_hosts)]
         cluster.certificates = cluster.folder / "certificates"
         deciding = [host.name for host in cluster.coordinators]
-        make_set(cluster.certificates, everybody, coordinators=deciding, api_clients=deciding)
+        make_set(cluster.certificates, parties, coordinators=deciding, api_clients=deciding)
     try:
         for host in cluster.coordinators:
             cluster.start_coordinator(host)

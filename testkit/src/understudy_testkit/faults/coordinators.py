@@ -17,7 +17,7 @@ from typing import Any
 
 from understudy.files.private import write_private
 from understudy.foundation.parenthood import die_with
-from understudy_testkit.faults.proving import NotProven
+from understudy_testkit.faults.assertions import NotProven
 
 
 @dataclass

@@ -29,7 +29,7 @@ class CuttableWay:
         return len(ends) // 2
 
     async def end(self) -> None:
-        """When nobody is let in any more: all connections have broken, and nothing is left behind."""
+        """When no connection is let in any more: all connections have broken, and nothing is left behind."""
         while self._carrying:
             self.cut()
             await asyncio.wait(self._carrying, timeout=0.1)

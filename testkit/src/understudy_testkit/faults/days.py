@@ -1,7 +1,7 @@
 """Days in the life of a job that is scraped, and the alerts that each must bring: no more and no less.
 
 Knows: what happens on each day and which alerts follow from it, by docs/runbook.md. Does not know: how a job is made;
-light ones (`light_job`) and ones with real workers (`loopback_job`) have the same doors.
+light ones (`light_job`) and ones with real workers (`loopback_job`) have the same interfaces.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from understudy_testkit.faults.alert_replay import Alert
-from understudy_testkit.faults.proving import NotProven
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.recorded_days import Day, record
 from understudy_testkit.faults.scraping import INTERVAL, Scraper, scraping
 
@@ -56,7 +56,7 @@ DEGRADED = Script("degraded", lambda job: job.lose_a_rank(), ("UnderstudyDegrade
 FINISHED = Script("finished", lambda job: job.finish())
 LEADERLESS = Script("leaderless", lambda job: job.kill_coordinator(), ("UnderstudyDown", "UnderstudyNobodyLeads"))
 TWO_JOBS = (HEALTHY, LEADERLESS)
-"""One is well, and must not hide that nobody leads the other one."""
+"""One is well, and must not hide that no coordinator leads the other one."""
 
 _OF_TARGETS = ("UnderstudyDown",)  # it carries the labels of the scrape, and not those of the job
 

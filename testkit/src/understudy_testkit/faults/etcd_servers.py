@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from understudy.foundation.parenthood import die_with
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.namespaces import NamespaceHost
-from understudy_testkit.faults.proving import NotProven
 
-_READY_LIMIT = 60.0
+_READY_TIMEOUT = 60.0
 _CLIENT_PORT, _PEER_PORT = 2379, 2380
 
 
@@ -59,7 +59,8 @@ class Server:
         return list(command) if self.host is None else self.host.command(*command)
 
     def leads(self) -> bool:
-        """A server tells its own identity in the header of every answer, and who it takes for the leader."""
+        """A server tells its own identity in the header of every answer, and the server that it takes for the
+        leader."""
         asked = self.ask("--command-timeout", "1s", "endpoint", "status", "-w", "json")
         if asked.returncode != 0:
             return False
@@ -114,7 +115,7 @@ class Servers:
             )
 
     def wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _READY_LIMIT
+        deadline = time.monotonic() + _READY_TIMEOUT
         while self.leader() is None:
             if time.monotonic() > deadline:
                 texts = [path.read_text(errors="replace")[-500:] for path in self.folder.glob("*.txt")]
@@ -144,7 +145,7 @@ class Servers:
 
 @contextlib.contextmanager
 def running(folder: Path, count: int = 1, certificates: Path | None = None) -> Iterator[Servers]:
-    """On free ports of 127.0.0.1. `certificates`: of the servers, who then want some of their clients."""
+    """On free ports of 127.0.0.1. `certificates`: of the servers, which then want some of their clients."""
     servers = Servers(folder)
     try:
         servers.start(count, certificates)

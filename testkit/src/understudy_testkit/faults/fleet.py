@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 from understudy.foundation.parenthood import die_with
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.coordinators import CoordinatorProcess
-from understudy_testkit.faults.proving import NotProven
 
-_CONNECT_LIMIT = 300.0
-_RECOVERY_LIMIT = 60.0
+_CONNECT_TIMEOUT = 300.0
+_RECOVERY_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class Fleet:
     def wait_until_founded(self) -> float:
         """Every host is connected and the world trains. Returns the seconds that it took."""
         began = time.monotonic()
-        while time.monotonic() - began < _CONNECT_LIMIT:
+        while time.monotonic() - began < _CONNECT_TIMEOUT:
             looks = self.ask("look")
             if all(look["connected"] == look["of"] for look in looks) and self._trains(0):
                 return time.monotonic() - began
             time.sleep(0.25)
-        raise NotProven(f"not all hosts were connected within {_CONNECT_LIMIT:g} s: {looks}")
+        raise NotProven(f"not all hosts were connected within {_CONNECT_TIMEOUT:g} s: {looks}")
 
     def _trains(self, generation: int) -> bool:
         status = self.coordinator.status()
@@ -86,16 +86,16 @@ class Fleet:
         )
 
     def _wait_for_resume(self, generation: int) -> list[dict[str, Any]]:
-        deadline = time.monotonic() + _RECOVERY_LIMIT
+        deadline = time.monotonic() + _RECOVERY_TIMEOUT
         while time.monotonic() < deadline:
-            time.sleep(0.5)  # asking takes time from those who answer
+            time.sleep(0.5)  # asking takes time from those that answer
             reports = self.ask(f"report {generation}")
             if sum(report["resumes"] for report in reports) >= self.agents and self._trains(generation):
                 survivors = sum(report["heard"] for report in reports)
                 if survivors < self.agents - 1:
                     raise NotProven(f"{survivors} of {self.agents - 1} survivors were told of generation {generation}")
                 return reports
-        raise NotProven(f"generation {generation} was not resumed within {_RECOVERY_LIMIT:g} s: {reports}")
+        raise NotProven(f"generation {generation} was not resumed within {_RECOVERY_TIMEOUT:g} s: {reports}")
 
 
 @contextlib.contextmanager

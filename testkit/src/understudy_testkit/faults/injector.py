@@ -22,7 +22,7 @@ from understudy.groups.fence import SharedFence
 from understudy.state.manifest import local
 from understudy.training.job import Job
 from understudy.training.steps import Step
-from understudy_testkit.faults.catalogue import Fault, Kind, Place
+from understudy_testkit.faults.catalogue import Fault, FaultPoint, Kind
 
 _PEER_DELAY = 0.25
 _KILL_DELAY = 0.08
@@ -52,10 +52,10 @@ class Injector:
     def arm(self, block: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """`block`: a module in the middle of the model. The optimizer needs two parameter groups."""
         self._optimizer = optimizer
-        block.register_forward_pre_hook(lambda *_: self._at(Place.FORWARD))
+        block.register_forward_pre_hook(lambda *_: self._at(FaultPoint.FORWARD))
         block.register_full_backward_pre_hook(lambda *_: self._at_collective())
-        optimizer.register_step_pre_hook(lambda *_: self._at(Place.BEFORE_FENCE))
-        optimizer.register_step_post_hook(lambda *_: self._at(Place.AFTER_OPTIMIZER))
+        optimizer.register_step_pre_hook(lambda *_: self._at(FaultPoint.BEFORE_FENCE))
+        optimizer.register_step_post_hook(lambda *_: self._at(FaultPoint.AFTER_OPTIMIZER))
         self._arm_inside(optimizer)
         self._arm_fence()
 
@@ -65,7 +65,7 @@ class Injector:
 
         def begin_and_check(group: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
             if group is optimizer.param_groups[1]:
-                self._at(Place.IN_OPTIMIZER)
+                self._at(FaultPoint.IN_OPTIMIZER)
             return begin_group(group, *args, **kwargs)
 
         optimizer._init_group = begin_and_check  # type: ignore[attr-defined]
@@ -76,11 +76,11 @@ class Injector:
 
         def meet_and_check(fence: SharedFence, step: StepNumber, lost_contact: Callable[[], bool]) -> None:
             def check_and_ask() -> bool:
-                self._at(Place.IN_FENCE)
+                self._at(FaultPoint.IN_FENCE)
                 return lost_contact()
 
             meet(fence, step, check_and_ask)
-            self._at(Place.PAST_FENCE)
+            self._at(FaultPoint.PAST_FENCE)
 
         SharedFence.meet = meet_and_check  # type: ignore[method-assign, assignment]
 
@@ -90,10 +90,10 @@ class Injector:
             self._wait_at_gate(step)
             yield step
             if step.committed:
-                self._at(Place.BETWEEN_STEPS)
+                self._at(FaultPoint.BETWEEN_STEPS)
 
     def _wait_at_gate(self, step: Step) -> None:
-        """Whoever is told to leave the generation does so, and comes back to the gate."""
+        """A rank that is told to leave the generation does so, and comes back to the gate."""
         member = self._job._member
         assert member is not None or self._gate is None
         while not self._may_begin(step) and not (member is not None and member.abandoned):
@@ -103,17 +103,17 @@ class Injector:
         return self._gate is None or step.rehearsing or step.number <= int(self._gate.read_text())
 
     def _on_phase(self, phase: str, _generation: int) -> None:
-        if self._poisoned and phase == Place.REGROUP:
+        if self._poisoned and phase == FaultPoint.REGROUP:
             raise RuntimeError("poisoned: this process can form no group any more")
-        self._joined = self._joined or phase == Place.REHEARSE
+        self._joined = self._joined or phase == FaultPoint.REHEARSE
         for fault in self._faults:
             if fault.place == phase and fault.rank == self._job.rank and fault.joiner == self._joined:
                 self._fire(fault)
-        self._joined = self._joined and phase != Place.RESUME  # from now on it is a survivor like the others
+        self._joined = self._joined and phase != FaultPoint.RESUME  # from now on it is a survivor like the others
 
     # -- firing -------------------------------------------------------------------------------------------------------
 
-    def _due(self, place: Place, rank: int) -> Iterator[Fault]:
+    def _due(self, place: FaultPoint, rank: int) -> Iterator[Fault]:
         step = self._step
         if step is None or step.rehearsing:
             return
@@ -122,16 +122,16 @@ class Injector:
             if due and self._may_begin(step):
                 yield fault
 
-    def _at(self, place: Place) -> None:
+    def _at(self, place: FaultPoint) -> None:
         for fault in self._due(place, self._job.rank):
             self._fire(fault)
 
     def _at_collective(self) -> None:
         """Strike while blocked: a thread does it, and a peer comes late so that the collective cannot complete."""
-        for fault in self._due(Place.COLLECTIVE, self._job.rank):
+        for fault in self._due(FaultPoint.COLLECTIVE, self._job.rank):
             threading.Timer(_KILL_DELAY, self._fire, [fault]).start()
         neighbour = (self._job.rank - 1) % self._job.world_size
-        for fault in self._due(Place.COLLECTIVE, neighbour):
+        for fault in self._due(FaultPoint.COLLECTIVE, neighbour):
             if self._remaining(fault):
                 time.sleep(_PEER_DELAY)
 
@@ -179,7 +179,7 @@ class Injector:
         written = path.with_suffix(f".{os.getpid()}")
         written.write_text(json.dumps(proof))
         try:
-            os.link(written, path)  # whole from the first moment, for somebody may be reading already
+            os.link(written, path)  # whole from the first moment, for a reader may be there already
         except FileExistsError:
             return False
         finally:

@@ -19,7 +19,7 @@ from understudy.errors import WireError
 from understudy.ledger.records import TransferRecord
 from understudy.protocol import events as ev
 from understudy.protocol import requests
-from understudy.wire import cluster as wire
+from understudy.wire import host_messages as wire
 
 _NUMBERS = (0, 1, 2, 3, 7, -1, 1000, 2**31, 2**53, 2**63 - 1, -(2**63))
 _FLOATS = (0.0, 0.5, 3.0, -1.0, 1e300, 5e-324, float("nan"), float("inf"), float("-inf"), 86_400.0)

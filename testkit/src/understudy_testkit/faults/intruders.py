@@ -1,4 +1,4 @@
-"""Everything that somebody who should not be heard may try on a coordinator: with gRPC, with TLS, with HTTP.
+"""Everything that an intruder may try on a coordinator: with gRPC, with TLS, with HTTP.
 
 Each attempt is a function of a `Target` and returns what it got for its trouble; `ATTEMPTS` names them, and says under
 which name the coordinator counts them (None: the transport turns them away before the coordinator sees anything).
@@ -18,13 +18,13 @@ from understudy.foundation.ids import MemberId
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.policy import Policy
-from understudy.wire import cluster as wire
-from understudy.wire import sealing, transport
+from understudy.wire import host_messages as wire
+from understudy.wire import message_auth, transport
 from understudy.wire.certificates import Certificates
 from understudy.wire.versions import PROTOCOL
 from understudy_testkit.faults.light_hosts import policy_for
 
-_LIMIT = 10.0  # seconds for one attempt
+_TIMEOUT = 10.0  # seconds for one attempt
 _GREETING_NAME = "understudy-nonce-bin"
 
 
@@ -86,7 +86,7 @@ async def _raw(target: Target, certificates: Certificates | None, messages: list
             for message in messages:
                 await call.write(message)
             await call.done_writing()
-        code = await asyncio.wait_for(call.code(), _LIMIT)
+        code = await asyncio.wait_for(call.code(), _TIMEOUT)
     finally:
         await channel.close()
     if code is transport.grpc_module().StatusCode.OK:
@@ -101,7 +101,7 @@ async def _sealed(
     be."""
     channel = transport.open_channel(target.address, certificates or target.ours)
     try:
-        stream = await sealing.call(channel.stream_stream(transport.PATH), token or target.token, _LIMIT)
+        stream = await message_auth.call(channel.stream_stream(transport.PATH), token or target.token, _TIMEOUT)
         for body in bodies:
             await stream.write(body)
         answers = [wire.decode_to_host(data) async for data in _until_the_end(stream)]
@@ -115,8 +115,8 @@ async def _sealed(
     return "refused"
 
 
-async def _until_the_end(stream: sealing.SealedStream) -> Any:
-    while (data := await asyncio.wait_for(stream.read(), _LIMIT)) is not None:
+async def _until_the_end(stream: message_auth.AuthenticatedStream) -> Any:
+    while (data := await asyncio.wait_for(stream.read(), _TIMEOUT)) is not None:
         yield data
         if isinstance(wire.decode_to_host(data), wire.Refuse):
             return
@@ -145,7 +145,7 @@ async def without_a_nonce(target: Target) -> str:
 async def with_a_recording(target: Target) -> str:
     """A greeting that was good on another line."""
     recorder = _Recorder()
-    line = await sealing.call(recorder.call, target.token, _LIMIT)
+    line = await message_auth.call(recorder.call, target.token, _TIMEOUT)
     await line.write(wire.encode(greeting(target)))
     return await _raw(target, target.ours, recorder.written, recorder.nonce)
 
@@ -188,7 +188,7 @@ async def with_a_repetition(target: Target) -> str:
     channel = transport.open_channel(target.address, target.ours)
     try:
         method = channel.stream_stream(transport.PATH)
-        line = await sealing.call(lambda metadata: _Twice(method(metadata=metadata)), target.token, _LIMIT)
+        line = await message_auth.call(lambda metadata: _Twice(method(metadata=metadata)), target.token, _TIMEOUT)
         await line.write(wire.encode(greeting(target)))
         await line.write(wire.encode(wire.Measured(generation=1, timings={})))
         async for _ in _until_the_end(line):
@@ -258,7 +258,7 @@ async def with_an_api_clients_certificate_as_a_host(target: Target) -> str:
 
 
 async def posing_as_a_coordinator(target: Target) -> str:
-    """An agent that turns to whoever has the certificate of another host, or of a client of the API."""
+    """An agent that turns to a server with the certificate of another host, or of a client of the API."""
     posing = secrets.choice((target.ours, target.client))
     honest = Certificates.read(target.ours.folder.parent / target.victim_host)
     grpc = transport.grpc_module()
@@ -319,7 +319,7 @@ async def http(port: int, context: ssl.SSLContext | None, request: bytes) -> byt
             if context is None:
                 with contextlib.suppress(OSError):  # the server may have closed it at the first byte
                     writer.write_eof()  # else what looks like the beginning of a handshake would be waited for
-            answer = await asyncio.wait_for(reader.read(), _LIMIT)
+            answer = await asyncio.wait_for(reader.read(), _TIMEOUT)
         finally:
             writer.close()
     return answer

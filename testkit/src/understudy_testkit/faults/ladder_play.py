@@ -20,10 +20,9 @@ from understudy.ledger.exactly_once import prove
 from understudy.ledger.reading import Run
 from understudy.ledger.records import StepRecord
 from understudy_testkit.faults import operator
-from understudy_testkit.faults.catalogue import Fault, Kind, Place
-from understudy_testkit.faults.proving import (
+from understudy_testkit.faults.assertions import (
     NotProven,
-    Outcome,
+    RunOutcome,
     Setup,
     fault_flags,
     launch_command,
@@ -34,15 +33,16 @@ from understudy_testkit.faults.proving import (
     require_success,
     steps_run_again,
 )
+from understudy_testkit.faults.catalogue import Fault, FaultPoint, Kind
 from understudy_testkit.faults.watching import LiveRun
 
-_LIMIT = 240.0  # seconds for one run
+_TIMEOUT = 240.0  # seconds for one run
 
 
 class Blow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: Kind
     rank: int
-    place: Place
+    place: FaultPoint
     step: int
     times: int = 1
 
@@ -72,7 +72,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     steps: int
     expect: Expected
     flags: list[str] = []
-    trainee: list[str] = []
+    script_args: list[str] = []
     faults: list[Blow] = []
     checkpoint_every: int = 0
     offer_spares: Offer | None = None
@@ -89,7 +89,7 @@ def play(path: Path, folder: Path) -> str:
     folder.mkdir(parents=True)
     whole = _setup(scenario, folder, whole=True)
     compared = scenario.expect.ledger != "stopped"
-    reference = require_success(perform(folder / "reference", whole, timeout=_LIMIT)).run if compared else None
+    reference = require_success(perform(folder / "reference", whole, timeout=_TIMEOUT)).run if compared else None
     faults = [
         Fault(name=f"{n}-{blow.kind}-rank{blow.rank}", **msgspec.structs.asdict(blow))
         for n, blow in enumerate(scenario.faults)
@@ -105,7 +105,7 @@ def play(path: Path, folder: Path) -> str:
 
 def _setup(scenario: Scenario, folder: Path, whole: bool = False) -> Setup:
     """`whole`: without faults, and without anything that helps against them."""
-    flags = ["--digest-every", "1", "--hang-floor", "2.0", "--busy-timeout", "5.0"]
+    flags = ["--ledger-digest-every", "1", "--step-timeout-min", "2.0", "--busy-timeout", "5.0"]
     if not whole:
         flags += scenario.flags
         if scenario.checkpoint_every:
@@ -113,35 +113,35 @@ def _setup(scenario: Scenario, folder: Path, whole: bool = False) -> Setup:
             flags += ["--checkpoint-every", str(scenario.checkpoint_every)]
         if scenario.offer_spares is not None:
             flags += operator.api_flags(folder)
-    trainee = tuple(word for word in scenario.trainee if not (whole and word in ("--pause", "0.1")))
+    script_args = tuple(word for word in scenario.script_args if not (whole and word in ("--pause", "0.1")))
     spares = 0 if whole else scenario.spares
     return Setup(
         mode=scenario.mode,
         steps=scenario.steps,
         ranks=scenario.ranks,
         spares=spares,
-        trainee=trainee,
+        script_args=script_args,
         flags=tuple(flags),
     )
 
 
-def _strike(folder: Path, scenario: Scenario, faults: list[Fault]) -> Outcome:
+def _strike(folder: Path, scenario: Scenario, faults: list[Fault]) -> RunOutcome:
     setup = _setup(scenario, folder)
     if scenario.kill_everything_after is not None:
         _kill_everything(folder / "first", setup, scenario.kill_everything_after)
-        return perform(folder / "second", setup, timeout=_LIMIT)
+        return perform(folder / "second", setup, timeout=_TIMEOUT)
     if scenario.offer_spares is None:
-        return perform(folder / "run", setup, faults, timeout=_LIMIT)
+        return perform(folder / "run", setup, faults, timeout=_TIMEOUT)
     return _with_an_offer(folder / "run", setup, faults, scenario.offer_spares)
 
 
-def _with_an_offer(folder: Path, setup: Setup, faults: list[Fault], offer: Offer) -> Outcome:
+def _with_an_offer(folder: Path, setup: Setup, faults: list[Fault], offer: Offer) -> RunOutcome:
     """`understudy spares N`, as soon as the step is on record."""
     began = time.monotonic()
     with _started(folder, setup, fault_flags(folder, faults)) as job:
         _wait_for_step(job, folder, offer.after_step)
         operator.command("spares", str(offer.spares), "--run", str(folder / "run"), "--reason", "one has come free")
-        code = job.process.wait(_LIMIT)
+        code = job.process.wait(_TIMEOUT)
     return outcome_in(folder, code, time.monotonic() - began)
 
 
@@ -149,10 +149,10 @@ def _kill_everything(folder: Path, setup: Setup, step: int) -> None:
     """All processes of the job, the launcher first, as when a machine loses its power."""
     with _started(folder, setup) as job:
         _wait_for_step(job, folder, step)
-        everybody = [job.process.pid, *children_of(job.process.pid)]
-        for pid in everybody:
+        processes = [job.process.pid, *children_of(job.process.pid)]
+        for pid in processes:
             os.kill(pid, signal.SIGSTOP)
-        for pid in everybody:
+        for pid in processes:
             os.kill(pid, signal.SIGKILL)
         job.process.wait(30)
 
@@ -163,7 +163,7 @@ def _started(folder: Path, setup: Setup, words: Sequence[str] = ()) -> LiveRun:
 
 
 def _wait_for_step(job: LiveRun, folder: Path, step: int) -> None:
-    job.wait_until(lambda: _newest(folder / "run") >= step, f"step {step}", _LIMIT)
+    job.wait_until(lambda: _newest(folder / "run") >= step, f"step {step}", _TIMEOUT)
 
 
 def _newest(run_dir: Path) -> int:
@@ -176,7 +176,7 @@ def _newest(run_dir: Path) -> int:
 # -- judging ----------------------------------------------------------------------------------------------------------
 
 
-def _check_ledger(name: str, scenario: Scenario, reference: Run, outcome: Outcome) -> None:
+def _check_ledger(name: str, scenario: Scenario, reference: Run, outcome: RunOutcome) -> None:
     expected = scenario.expect
     match expected.ledger:
         case "identical":
@@ -191,13 +191,13 @@ def _check_ledger(name: str, scenario: Scenario, reference: Run, outcome: Outcom
                 if last[rank].parameters != reference.steps[scenario.steps - 1, rank].parameters:
                     raise NotProven(f"{name}: rank {rank} ends with other parameters")
         case other:
-            raise NotProven(f"{name}: nobody knows how to check for {other!r}")
+            raise NotProven(f"{name}: there is no check for {other!r}")
     again = max(steps_run_again(outcome.run), default=0)
     if expected.most_again is not None and again > expected.most_again:
         raise NotProven(f"{name}: {again} committed steps ran again")
 
 
-def _check_words(name: str, scenario: Scenario, outcome: Outcome) -> str:
+def _check_words(name: str, scenario: Scenario, outcome: RunOutcome) -> str:
     command = [sys.executable, "-m", "understudy", "explain", str(outcome.folder)]
     told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240).stdout
     story = " ".join(told.split())

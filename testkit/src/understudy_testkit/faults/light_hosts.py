@@ -3,7 +3,7 @@
 `python -m understudy_testkit.faults.light_hosts --address H:P --count 1000 ...` runs many of them in one process. It
 reads commands from its input and answers on its output, one JSON object per line (`fleet` speaks with it):
 
-    look        how many are connected, and the newest generation that anybody here has heard of
+    look        how many are connected, and the newest generation that any host here has heard of
     kill        one member with a rank ends, as if by a signal
     report G    when generation G was heard of here: first and last, and the same for the orders to resume
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from understudy.agent.relay import Introduction, Relay
+from understudy.agent.coordinator_client import CoordinatorClient, Introduction
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import Generation, HostId, MemberId, StepNumber
 from understudy.protocol import events as ev
@@ -55,8 +55,8 @@ class Meeting:
 
 
 class LightHost:
-    """One agent whose workers are a few lines of code. Implements `relay.Hands`. `said`: what its log would hold.
-    `lines`: how often a coordinator has taken it."""
+    """One agent whose workers are a few lines of code. Implements `coordinator_client.HostEffects`. `said`: what its
+    log would hold. `lines`: how often a coordinator has taken it."""
 
     def __init__(self, name: str, ranks: int, spares: int, meeting: Meeting, heard: dict[int, Heard]) -> None:
         self.members: dict[MemberId, int | None] = {}  # with their ranks
@@ -75,9 +75,9 @@ class LightHost:
             store=lambda: "127.0.0.1:1",
             members=lambda: list(self.members),
         )
-        self.relay = Relay(
+        self.client = CoordinatorClient(
             introduction,
-            hands=self,
+            effects=self,
             addresses=[meeting.address],
             certificates=meeting.certificates,
             clock=SystemClock(),
@@ -91,9 +91,9 @@ class LightHost:
     def start_member(self, member: MemberId, seat: Seat | None, _host: HostId, _store: str = "") -> None:
         rank = None if seat is None else seat.rank
         self.members[member] = rank
-        self.relay.handle(ev.MemberConnected(at=0.0, member=member))
+        self.client.handle(ev.MemberConnected(at=0.0, member=member))
         if rank is None:
-            self.relay.handle(ev.MemberParked(at=0.0, member=member))
+            self.client.handle(ev.MemberParked(at=0.0, member=member))
 
     def send(self, member: MemberId, message: msg.FromAgent) -> None:
         if member not in self.members:
@@ -102,19 +102,19 @@ class LightHost:
             case msg.Assign(generation=generation, rank=rank, founding=founding):
                 self.members[member] = rank
                 kind = ev.MemberEstablished if founding else ev.MemberPrepared
-                self.relay.handle(
+                self.client.handle(
                     kind(at=0.0, member=member, generation=Generation(generation), twin_key="all", holdings=(1,))
                 )
             case msg.Abandon(generation=generation):
                 self._heard.setdefault(generation, Heard()).abandoned.append(time.monotonic())
-                self.relay.handle(_position(member, Generation(generation)))
+                self.client.handle(_position(member, Generation(generation)))
             case msg.Resume(generation=generation):
                 self._heard.setdefault(generation, Heard()).resumed.append(time.monotonic())
-                self.relay.handle(ev.MemberResumed(at=0.0, member=member, generation=Generation(generation)))
+                self.client.handle(ev.MemberResumed(at=0.0, member=member, generation=Generation(generation)))
 
     def watch_closely(self, _hosts: Sequence[HostId] = ()) -> None:
         """Its members are always well."""
-        self.relay.handle(ev.ActivityObserved(at=0.0, sightings=(), host=HostId(self._name)))
+        self.client.handle(ev.ActivityObserved(at=0.0, sightings=(), host=HostId(self._name)))
 
     def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
         self.lose(member, Cause(kind=CauseKind.HANG if hang else CauseKind.DISMISSED, detail=reason, exit_code=-9))
@@ -122,7 +122,7 @@ class LightHost:
     def lose(self, member: MemberId, cause: Cause) -> None:
         if member in self.members:
             del self.members[member]
-            self.relay.handle(ev.MemberLost(at=0.0, member=member, cause=cause))
+            self.client.handle(ev.MemberLost(at=0.0, member=member, cause=cause))
 
     def stop(self, _stop: StopJob) -> None:
         self.stopped = True
@@ -156,12 +156,12 @@ class Crowd:
 
     async def connect(self) -> None:
         for host in self.hosts:
-            host.relay.start()
+            host.client.start()
             await asyncio.sleep(self._pace)
 
     def look(self) -> dict[str, Any]:
         return {
-            "connected": sum(host.relay.connected for host in self.hosts),
+            "connected": sum(host.client.connected for host in self.hosts),
             "of": len(self.hosts),
             "ranks": sum(rank is not None for host in self.hosts for rank in host.members.values()),
             "stopped": sum(host.stopped for host in self.hosts),

@@ -21,14 +21,14 @@ from understudy.protocol.commands import StopJob
 from understudy.protocol.positions import Position
 from understudy.wire import messages as msg
 from understudy_testkit.faults import coordinators
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.coordinators import CoordinatorProcess
 from understudy_testkit.faults.light_hosts import Heard, LightHost, Meeting
-from understudy_testkit.faults.proving import NotProven
 
 _RANKS = 3
 _STEP = 0.1  # seconds
 _TELL_EVERY = 1.0  # seconds, as agents do
-_READY_LIMIT = 60.0
+_READY_TIMEOUT = 60.0
 _KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
 _ENDED = Cause(kind=CauseKind.EXIT, detail="ended", exit_code=0)
 _Result = TypeVar("_Result")
@@ -54,7 +54,7 @@ class SteppingReplica(LightHost):
         match message:
             case msg.Assign(generation=generation, rank=rank, founding=True):
                 self.members[member] = rank
-                self.relay.handle(
+                self.client.handle(
                     ev.MemberEstablished(
                         at=0.0,
                         member=member,
@@ -67,7 +67,7 @@ class SteppingReplica(LightHost):
             case msg.Abandon(generation=generation):
                 self.pace.stopped = True
                 position = Position(holds=StepNumber(self.pace.step))
-                self.relay.handle(
+                self.client.handle(
                     ev.PositionReported(
                         at=0.0, member=member, generation=Generation(generation), position=position, twin_key="all"
                     )
@@ -82,7 +82,7 @@ class SteppingReplica(LightHost):
 
     def stop(self, stop: StopJob) -> None:
         super().stop(stop)
-        asyncio.get_running_loop().create_task(self.relay.close(stop.reason))
+        asyncio.get_running_loop().create_task(self.client.close(stop.reason))
 
 
 @dataclass
@@ -104,7 +104,7 @@ class LightJob:
 
     def begin(self) -> None:
         """Its hosts come. Returns when it trains."""
-        address = self.coordinator.find(r"listening on (\S+) ", _READY_LIMIT)
+        address = self.coordinator.find(r"listening on (\S+) ", _READY_TIMEOUT)
         meeting = Meeting(address=address, token=self.token, world=_RANKS, job=self.name)
         self._look(lambda: self._begin(meeting))
         self._wait(lambda: self._status()["stage"] == "training", "the first generation")
@@ -120,7 +120,7 @@ class LightJob:
         generation = Generation(int(self._status()["generation"]))
         self._look(lambda: self._finish(generation))
         try:
-            code = self.coordinator.process.wait(_READY_LIMIT)
+            code = self.coordinator.process.wait(_READY_TIMEOUT)
         except Exception as error:
             raise NotProven(f"{self.name}: the coordinator did not end with its job") from error
         if code != 0:
@@ -140,10 +140,10 @@ class LightJob:
         return status["stage"] == "training" and int(status["generation"]) > generation
 
     def _wait(self, true: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _READY_LIMIT
+        deadline = time.monotonic() + _READY_TIMEOUT
         while not true():
             if time.monotonic() > deadline:
-                raise NotProven(f"{self.name}: waited {_READY_LIMIT:g} s for {what}: {self._status()}")
+                raise NotProven(f"{self.name}: waited {_READY_TIMEOUT:g} s for {what}: {self._status()}")
             time.sleep(0.05)
 
     def _look(self, act: Callable[[], _Result]) -> _Result:
@@ -158,7 +158,7 @@ class LightJob:
             self.hosts.append(SteppingReplica("s0", 0, 2, meeting, {}))
         for host in self.hosts:
             host.pace = self.pace
-            host.relay.start()
+            host.client.start()
         self.moving = asyncio.create_task(self._move())
 
     async def _move(self) -> None:
@@ -170,13 +170,13 @@ class LightJob:
             if time.monotonic() - told >= _TELL_EVERY:
                 told = time.monotonic()
                 for host in {id(host): host for host, _ in self._ranks()}.values():
-                    host.relay.advanced(self.pace.step, self.pace.step)
+                    host.client.advanced(self.pace.step, self.pace.step)
 
     async def end(self) -> None:
         if self.moving is not None:
             self.moving.cancel()
         for host in self.hosts:
-            await host.relay.close("the claim ends")
+            await host.client.close("the claim ends")
 
     def _ranks(self) -> Iterator[tuple[SteppingReplica, MemberId]]:
         for host in self.hosts:
@@ -188,7 +188,7 @@ class LightJob:
 
     def _finish(self, generation: Generation) -> None:
         for host, member in self._ranks():
-            host.relay.handle(ev.MemberFinished(at=0.0, member=member, generation=generation))
+            host.client.handle(ev.MemberFinished(at=0.0, member=member, generation=generation))
 
 
 @contextlib.contextmanager

@@ -20,12 +20,12 @@ from typing import Any
 
 from understudy.foundation.parenthood import children_of, die_with
 from understudy_testkit.faults import coordinators
+from understudy_testkit.faults.assertions import TRAIN_SCRIPT, NotProven, Setup
 from understudy_testkit.faults.coordinators import CoordinatorProcess
 from understudy_testkit.faults.etcd_servers import free_ports
-from understudy_testkit.faults.proving import TRAINEE, NotProven, Setup
 from understudy_testkit.faults.watching import page_of
 
-_LIMIT = 600.0  # seconds for a broken run, on a machine that may be very busy
+_TIMEOUT = 600.0  # seconds for a broken run, on a machine that may be very busy
 _NOBODY: dict[str, Any] = {"leading": False, "stage": None, "generation": None}
 
 
@@ -73,13 +73,13 @@ class LoopbackJob:
         spare, number = host in self.spare_hosts, (*self.hosts, *self.spare_hosts).index(host)
         addresses = [f"127.0.0.1:{port}" for port in self.seats]
         command = [
-            *(sys.executable, "-m", "understudy", "run", "--plain", "--run-dir", str(self.run_dir)),
+            *(sys.executable, "-m", "understudy", "run", "--no-progress", "--run-dir", str(self.run_dir)),
             *("--job", self.name, "--coordinator", ",".join(addresses), "--host-name", host),
             *("--nnodes", str(len(self.hosts)), "--nproc-per-node", str(self.setup.ranks // len(self.hosts))),
             *("--local-addr", "127.0.0.1", "--token-file", str(self.folder / "token")),
             *("--spares", str(self.setup.spares), *(("--spare-host",) if spare else ("--node-rank", str(number)))),
-            *(*self.setup.flags, *TRAINEE, "--mode", self.setup.mode, "--steps", str(self.setup.steps)),
-            *("--pause-until", str(self.folder / "no-pause"), *self.setup.trainee),
+            *(*self.setup.flags, *TRAIN_SCRIPT, "--mode", self.setup.mode, "--steps", str(self.setup.steps)),
+            *("--pause-until", str(self.folder / "no-pause"), *self.setup.script_args),
         ]
         with open(self.folder / f"{host}.txt", "ab") as output:
             self.agents[host] = subprocess.Popen(
@@ -108,21 +108,21 @@ class LoopbackJob:
         (self.folder / "no-pause").touch()
         for coordinator in self.coordinators:
             try:
-                code = coordinator.process.wait(_LIMIT)
+                code = coordinator.process.wait(_TIMEOUT)
             except subprocess.TimeoutExpired:
                 raise NotProven(f"{self.name} did not come to its end\n{self.tails()}") from None
             if code not in (0, -signal.SIGKILL):
                 raise NotProven(f"{self.name} ended with {code}\n{self.tails()}")
 
     def end(self) -> None:
-        """Ask everybody to leave, coordinators first, and wait until their part of the ledger is written."""
+        """Ask all processes to leave, coordinators first, and wait until their part of the ledger is written."""
         leaving = [one.process for one in self.coordinators], list(self.agents.values())
         for processes in leaving:
             for process in processes:
                 process.send_signal(signal.SIGTERM)
             for process in processes:
                 try:
-                    process.wait(_LIMIT)
+                    process.wait(_TIMEOUT)
                 except subprocess.TimeoutExpired:
                     raise NotProven(f"{self.name}: a process does not leave\n{self.tails()}") from None
 
@@ -162,7 +162,7 @@ class LoopbackJob:
         pids = [pid for agent in agents for pid in children_of(agent.pid)]
         return next((pid for pid in pids if Path(page_of(pid) or "").stem == member), None)
 
-    def wait_until(self, true: Callable[[], bool], what: str, seconds: float = _LIMIT) -> None:
+    def wait_until(self, true: Callable[[], bool], what: str, seconds: float = _TIMEOUT) -> None:
         deadline = time.monotonic() + seconds
         while not true():
             if time.monotonic() > deadline:
@@ -176,7 +176,7 @@ class LoopbackJob:
     # -- faults -------------------------------------------------------------------------------------------------------
 
     def kill_rank(self, rank: int, with_signal: signal.Signals = signal.SIGKILL) -> bool:
-        """False: nobody holds it now."""
+        """False: no member holds it now."""
         members = self.ask("/v1/members") or []
         held = next((one["member"] for one in members if one["rank"] == rank), None)
         pid = None if held is None else self.pid_of(held)
@@ -195,7 +195,7 @@ class LoopbackJob:
         """The one that leads."""
         leader = self.leader()
         if leader is None:
-            raise NotProven(f"{self.name}: nobody leads")
+            raise NotProven(f"{self.name}: no coordinator leads")
         leader.process.kill()
         leader.process.wait(10)
 
@@ -203,7 +203,7 @@ class LoopbackJob:
         """And wait until the world goes on, with a spare in its place or without it."""
         before = int(self.job()["generation"])
         if not self.kill_rank(self.setup.ranks - 1):
-            raise NotProven(f"{self.name}: nobody holds the rank that is to be lost")
+            raise NotProven(f"{self.name}: no member holds the rank that is to be lost")
         self.wait_until(lambda: self._trains_after(before), "the world to go on")
 
     def _trains_after(self, generation: int) -> bool:

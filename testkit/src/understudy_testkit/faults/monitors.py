@@ -18,12 +18,12 @@ from functools import partial
 from pathlib import Path
 
 from understudy.foundation.parenthood import die_with
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.etcd_servers import free_ports
-from understudy_testkit.faults.proving import NotProven
 
 METRIC, ALERT = "worker_stopped", "WorkerStopped"
 INTERVAL = "250ms"  # of scraping and of looking at rules; both have a default of a minute
-_READY_LIMIT = 60.0
+_READY_TIMEOUT = 60.0
 
 PROMETHEUS = """\
 global:
@@ -111,7 +111,7 @@ def _serving(exporter: Exporter) -> Iterator[None]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nobody wants to read it."""
+            """Not logged."""
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     exporter.port = server.server_address[1]
@@ -142,7 +142,7 @@ def process(command: Sequence[str], output: Path) -> Iterator[None]:
 
 
 def wait_until_ready(port: int, output: Path) -> None:
-    deadline = time.monotonic() + _READY_LIMIT
+    deadline = time.monotonic() + _READY_TIMEOUT
     while True:
         with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=2):
             return

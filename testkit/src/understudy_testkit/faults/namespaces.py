@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 _NETWORK = "10.77.0"
 _numbers = itertools.count()  # a process may have several networks at once
-_EMPTY_LIMIT = 10.0  # seconds for killed processes to be gone
+_EMPTY_TIMEOUT = 10.0  # seconds for killed processes to be gone
 
 
 def why_not() -> str | None:
@@ -67,7 +67,7 @@ class NamespaceHost:
     def kill(self) -> int:
         """All processes at once, as when the power fails. Returns how many there were."""
         killed = 0
-        deadline = time.monotonic() + _EMPTY_LIMIT
+        deadline = time.monotonic() + _EMPTY_TIMEOUT
         while pids := self.processes():
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):

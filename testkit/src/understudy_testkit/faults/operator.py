@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from understudy.files.private import write_private
-from understudy_testkit.faults.proving import NotProven
+from understudy_testkit.faults.assertions import NotProven
 
 TOKEN = "an-operator-of-tests-only"
-_LIMIT = 30.0  # seconds for one command
+_TIMEOUT = 30.0  # seconds for one command
 
 
 def write_tokens(folder: Path) -> Path:
@@ -39,7 +39,7 @@ def command(*words: str, prefix: Sequence[str] = ()) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=_LIMIT,
+        timeout=_TIMEOUT,
         env={**os.environ, "UNDERSTUDY_API_TOKEN": TOKEN},
     )
     if done.returncode != 0:

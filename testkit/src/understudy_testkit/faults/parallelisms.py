@@ -1,6 +1,6 @@
-"""The trainee's model under every parallelism: the same residual network, spread over the ranks in different ways.
+"""The training script's model under every parallelism: one residual network, spread over the ranks in different ways.
 
-Each way gives back what the trainee needs to know: what to protect, where a fault can strike, and how to run a batch.
+Each way gives back what the script needs to know: what to protect, where a fault can strike, and how to run a batch.
 """
 
 import functools
@@ -139,7 +139,7 @@ def hsdp(bare: nn.Sequential, replicas: int = 2) -> Trained:
 
 
 def fsdp(bare: nn.Sequential) -> Trained:
-    """Sharded over all ranks: nobody has a twin."""
+    """Sharded over all ranks: no rank has a twin."""
     _shard(bare, init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("shard",)))
     return Trained(bare, _middle(bare), functools.partial(_run, bare), _own_share())
 
@@ -167,9 +167,9 @@ def experts_and_data(bare: nn.Sequential, width: int) -> Trained:
     model = nn.Sequential(bare[0], experts, bare[1])
     dense = nn.ModuleList([bare[0], bare[1], experts.router])
     run = _average(experts.expert, mesh.get_group("dp"), functools.partial(_run, model))
-    everybody = dist.group.WORLD
-    assert everybody is not None
-    return Trained(model, _middle(bare), _average(dense, everybody, run), _own_share())
+    world = dist.group.WORLD
+    assert world is not None
+    return Trained(model, _middle(bare), _average(dense, world, run), _own_share())
 
 
 def pipeline_and_data(bare: nn.Sequential, schedule: str, tensor: bool = False) -> Trained:

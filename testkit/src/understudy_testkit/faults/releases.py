@@ -10,18 +10,21 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import understudy
+from understudy.cli.former_names import FLAGS
 from understudy.wire.versions import PROTOCOL
-from understudy_testkit.faults.proving import NotProven
+from understudy_testkit.faults.assertions import NotProven
 
 PACKAGE = Path(understudy.__file__).resolve().parent
 TESTKIT = Path(__file__).resolve().parents[1]
 REPOSITORY = TESTKIT.parents[2]
 _PARTS = ("pyproject.toml", "README.md", "LICENSE", "src", "testkit")  # of which wheels are built
-_BUILD_LIMIT = 300.0  # seconds
+_BUILD_TIMEOUT = 300.0  # seconds
+_FORMER_MODULES = {"understudy_testkit.faults.train_script": "understudy_testkit.faults.trainee"}
 
 
 class NoHistory(Exception):
@@ -75,7 +78,7 @@ def _unpack_wheel(release: Release, source: Path, wheels: Path, site: Path) -> N
         *(sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-input"),
         *("--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(wheels), str(source)),
     ]
-    built = subprocess.run(command, env=_plain(), capture_output=True, check=False, timeout=_BUILD_LIMIT)
+    built = subprocess.run(command, env=_plain(), capture_output=True, check=False, timeout=_BUILD_TIMEOUT)
     if built.returncode != 0:
         raise NotProven(f"no wheel of {release.name}: {built.stderr.decode(errors='replace')[-2000:]}")
     (wheel,) = wheels.glob("*.whl")
@@ -85,7 +88,7 @@ def _unpack_wheel(release: Release, source: Path, wheels: Path, site: Path) -> N
 
 def _add_testkit(site: Path) -> None:
     """Early releases have their test equipment in the product; its modules get the names that they have today, so that
-    one command starts the trainee of any release."""
+    one command starts the training script of any release."""
     package = site / "understudy_testkit"
     package.mkdir()
     (package / "__init__.py").write_text("import understudy\n\n__path__ = understudy.__path__\n")
@@ -106,11 +109,20 @@ def renumbered(protocol: int, folder: Path) -> Path:
     return _compiled(folder)
 
 
+def spelled(arguments: Sequence[str], installation: Path) -> list[str]:
+    """A command line with the names of flags and modules that this installation knows. Releases from before there were
+    former names know only those."""
+    if (installation / PACKAGE.name / "cli" / "former_names.py").exists():
+        return list(arguments)
+    former = {**{name: old for old, name in FLAGS.items()}, **_FORMER_MODULES}
+    return [former.get(argument, argument) for argument in arguments]
+
+
 def ask(installation: Path, *command: str) -> str:
     """What a Python says that runs this installation."""
     environment = {**os.environ, "PYTHONPATH": str(installation)}
     told = subprocess.run(
-        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False, timeout=_BUILD_LIMIT
+        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False, timeout=_BUILD_TIMEOUT
     )
     if told.returncode != 0:
         raise NotProven(f"{installation}: {told.stderr[-2000:]}")
@@ -121,7 +133,7 @@ def _compiled(site: Path) -> Path:
     """Once; else each of many processes would do it, where no bytecode is written."""
     environment = {name: value for name, value in _plain().items() if name != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, "-m", "compileall", "-q", str(site)]
-    subprocess.run(command, env=environment, check=False, timeout=_BUILD_LIMIT)
+    subprocess.run(command, env=environment, check=False, timeout=_BUILD_TIMEOUT)
     return site
 
 

@@ -15,21 +15,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from understudy.protocol.policy import Policy
-from understudy.wire import sealing, transport
+from understudy.wire import message_auth, transport
 from understudy.wire.certificates import AUTHORITY, CERTIFICATE, KEY, Certificates
 from understudy.wire.issuing import Authority, make_authority, make_set
 from understudy.wire.renewal import RenewalWatch
 from understudy_testkit.faults import coordinators
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.coordinators import CoordinatorProcess
 from understudy_testkit.faults.cuttable import CuttableWay, cuttable_way
 from understudy_testkit.faults.light_hosts import LightHost, Meeting
-from understudy_testkit.faults.proving import NotProven
 from understudy_testkit.faults.waiting import until
 
 _BOSS, _LATE, _MONITOR, _HOSTS = "boss", "late", "monitor", ("first", "second")
 _READ_EVERY = 0.2  # seconds; light hosts look more often than a real agent
 _LOOK_EVERY = 0.25  # seconds between two looks at what the coordinator shows
-_USED_LIMIT = 60.0
+_USED_TIMEOUT = 60.0
 _A_DAY = 86400.0
 _A_MONTH = 30 * _A_DAY
 _CONNECTED = "connected to the coordinator"
@@ -37,8 +37,8 @@ _CONNECTED = "connected to the coordinator"
 
 @dataclass(slots=True)
 class IssuedSet:
-    """The folders of all parties. New files take the place of old ones whole, one by one, as an operator does it. Who
-    is in neither `coordinators` nor `api_clients` is an agent."""
+    """The folders of all parties. New files take the place of old ones whole, one by one, as an operator does it. A
+    process that is in neither `coordinators` nor `api_clients` is an agent."""
 
     folder: Path
     parties: tuple[str, ...]
@@ -83,7 +83,7 @@ class RotatedJob:
     late: LightHost
 
     def connected(self) -> bool:
-        return all(host.relay.connected and len(host.members) == 1 for host in self.hosts)
+        return all(host.client.connected and len(host.members) == 1 for host in self.hosts)
 
     async def make_lines_again(self, what: str) -> None:
         """Every host with a rank has to come back with the certificates that it has now."""
@@ -100,8 +100,8 @@ class RotatedJob:
         """The coordinator shows the newest certificate, and every host has read its own. Returns the seconds."""
         began = time.monotonic()
         while not (all(map(self.has_read, self.certificates)) and await asyncio.to_thread(self._served)):
-            if time.monotonic() - began > _USED_LIMIT:
-                raise NotProven(f"{what}, and the new files were not used within {_USED_LIMIT:g} s")
+            if time.monotonic() - began > _USED_TIMEOUT:
+                raise NotProven(f"{what}, and the new files were not used within {_USED_TIMEOUT:g} s")
             await asyncio.sleep(_LOOK_EVERY)
         return time.monotonic() - began
 
@@ -138,8 +138,8 @@ async def _rotated_job(folder: Path, issued: IssuedSet) -> AsyncIterator[Rotated
             def make(name: str, ranks: int, spares: int) -> LightHost:
                 host = LightHost(name, ranks, spares, replace(meeting, certificates=read[name]), {})
                 stack.enter_context(RenewalWatch(read[name], host.said.append, look_every=_READ_EVERY).looking())
-                stack.push_async_callback(host.relay.close, "the claim ends")
-                host.relay.start()
+                stack.push_async_callback(host.client.close, "the claim ends")
+                host.client.start()
                 return host
 
             hosts = [make(name, 1, 0) for name in _HOSTS]
@@ -148,14 +148,14 @@ async def _rotated_job(folder: Path, issued: IssuedSet) -> AsyncIterator[Rotated
 
 
 async def rotate(folder: Path) -> str:
-    """Raises `NotProven` if anything is lost, or if somebody comes in who may not any more. Returns what was done."""
+    """Raises `NotProven` if anything is lost, or if a party comes in that may not any more. Returns what was done."""
     former, coming = make_authority(), make_authority()
     issued = IssuedSet(folder / "set", (_BOSS, *_HOSTS, _LATE, _MONITOR), (_BOSS,), (_MONITOR,))
     issued.issue(former, [former])
     old = IssuedSet(folder / "old", _HOSTS)
     old.issue(former, [former, coming])
     async with _rotated_job(folder, issued) as job:
-        await until(lambda: job.connected() and job.late.relay.connected, "all hosts to be connected")
+        await until(lambda: job.connected() and job.late.client.connected, "all hosts to be connected")
         members = [dict(host.members) for host in job.hosts]
         await _end_one(job, former)
         took = [
@@ -185,14 +185,14 @@ async def _end_one(job: RotatedJob, authority: Authority) -> None:
     it can. The others do not notice."""
     job.issued.issue(authority, [authority], [_LATE], seconds=-60.0)
     await until(lambda: job.has_read(_LATE), "a host to read its certificate")
-    if not job.late.relay.connected:
+    if not job.late.client.connected:
         raise NotProven("a host has lost its line because its certificate has ended")
     await job.make_lines_again("the end of another host's certificate")
     await until(lambda: any("the certificate has ended" in said for said in job.late.said), "a host to say so")
-    if job.late.relay.connected:
+    if job.late.client.connected:
         raise NotProven("a host came back with a certificate that has ended")
     job.issued.issue(authority, [authority], [_LATE])
-    await until(lambda: job.late.relay.connected, "a host to come back with a new certificate")
+    await until(lambda: job.late.client.connected, "a host to come back with a new certificate")
     print("  a certificate ended: its host was refused and said so, and came back with a new one", flush=True)
 
 
@@ -200,7 +200,7 @@ async def _refused(job: RotatedJob, former: Certificates) -> None:
     """Of an authority that is trusted no more."""
     channel = transport.open_channel(job.coordinator.address, former)
     try:
-        await sealing.call(channel.stream_stream(transport.PATH), secrets.token_hex(16), 10.0)
+        await message_auth.call(channel.stream_stream(transport.PATH), secrets.token_hex(16), 10.0)
     except transport.grpc_module().aio.AioRpcError:
         return
     finally:

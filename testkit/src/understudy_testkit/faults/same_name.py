@@ -13,13 +13,13 @@ from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.wire import messages as msg
 from understudy_testkit.faults import coordinators
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.coordinators import CoordinatorProcess
 from understudy_testkit.faults.light_hosts import Heard, LightHost, Meeting, policy_for
-from understudy_testkit.faults.proving import NotProven
 from understudy_testkit.faults.waiting import until
 
 _HOSTS = ("first", "second")
-_PATIENCE = 2.0  # seconds that a new coordinator waits for the hosts of an abandoned run
+_TAKEOVER_TIMEOUT = 2.0  # seconds that a new coordinator waits for the hosts of an abandoned run
 _DONE = "the job succeeded"
 
 
@@ -50,7 +50,7 @@ class EndingHost(LightHost):
 
     def end_scripts(self) -> None:
         for member in list(self.members):
-            self.relay.handle(ev.MemberFinished(at=0.0, member=member, generation=Generation(self._generation)))
+            self.client.handle(ev.MemberFinished(at=0.0, member=member, generation=Generation(self._generation)))
 
 
 async def run_again(folder: Path, store: str, token: str, endings: list[Ending]) -> list[str]:
@@ -73,12 +73,12 @@ async def run_again(folder: Path, store: str, token: str, endings: list[Ending])
 
 async def _one(coordinator: CoordinatorProcess, token: str, ending: Ending) -> str:
     """A whole run, up to its end. Returns its identity."""
-    policy = replace(policy_for(len(_HOSTS)), takeover_patience=_PATIENCE)
+    policy = replace(policy_for(len(_HOSTS)), takeover_patience=_TAKEOVER_TIMEOUT)
     address = await asyncio.to_thread(lambda: coordinator.address)
     meeting = Meeting(address=address, token=token, world=len(_HOSTS), policy=policy)
     hosts = [EndingHost(name, meeting) for name in _HOSTS]
     for host in hosts:
-        host.relay.start()
+        host.client.start()
     try:
         await until(lambda: _trains(coordinator, hosts), "two hosts to train in a run of their own")
         run = coordinator.find(r"run (\S+) begins")
@@ -93,7 +93,7 @@ async def _one(coordinator: CoordinatorProcess, token: str, ending: Ending) -> s
         code = await asyncio.to_thread(coordinator.process.wait, 60)
     finally:
         for host in hosts:
-            await host.relay.close("its run is over")
+            await host.client.close("its run is over")
     if code != 0 or coordinator.output.read_text().count(_DONE) != 1:
         raise NotProven(f"run {run} ended with {code}:\n{coordinator.output.read_text()[-2000:]}")
     return run

@@ -1,7 +1,7 @@
 """Everything that is tried on a coordinator at once: intruders, insiders, nonsense, and connections that never begin.
 
-Each function does one of these for as long as it is told and raises `NotProven` when somebody got through. What the job
-makes of it is for the caller to look at.
+Each function does one of these for as long as it is told and raises `NotProven` when an intruder got through. What the
+job makes of it is for the caller to look at.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from understudy.wire import cluster as wire
-from understudy.wire import sealing, transport
+from understudy.wire import host_messages as wire
+from understudy.wire import message_auth, transport
 from understudy.wire.certificates import Certificates
 from understudy_testkit.faults import intruders
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.idlers import idlers
 from understudy_testkit.faults.insider import Insider, must_be_refused
 from understudy_testkit.faults.intruders import Target
-from understudy_testkit.faults.proving import NotProven
 
 SAME = ("generation", "stage", "term", "leading")
 """What of a coordinator's status no attack may change."""
@@ -67,7 +67,7 @@ async def lie(target: Target, messages: int, others: tuple[str, ...]) -> int:
         lines += 1
         channel = transport.open_channel(target.address, target.ours)
         with contextlib.suppress(transport.grpc_module().aio.AioRpcError, asyncio.InvalidStateError):
-            stream = await sealing.call(channel.stream_stream(transport.PATH), target.token, 10.0)
+            stream = await message_auth.call(channel.stream_stream(transport.PATH), target.token, 10.0)
             await stream.write(wire.encode(intruders.greeting(target, spares=1, agent=target.name)))
             hearing = asyncio.create_task(_hear(stream))
             while sent < messages and not hearing.done():
@@ -87,7 +87,7 @@ async def lie(target: Target, messages: int, others: tuple[str, ...]) -> int:
     return lines
 
 
-async def _hear(stream: sealing.SealedStream) -> None:
+async def _hear(stream: message_auth.AuthenticatedStream) -> None:
     with contextlib.suppress(Exception):
         while await stream.read() is not None:
             pass

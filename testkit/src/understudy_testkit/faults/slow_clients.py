@@ -1,5 +1,5 @@
 """Clients of an HTTPS server that take more than their share: bodies that never end, floods of probes, heads that are
-too large. And an honest one beside them, who must be answered."""
+too large. And an honest one beside them, which must be answered."""
 
 import concurrent.futures
 import contextlib
@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-_LIMIT = 30.0  # seconds for one answer
+_TIMEOUT = 30.0  # seconds for one answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class HttpsServer:
         return HttpsServer(port, context)
 
     def connect(self, source: str = "127.0.0.1") -> ssl.SSLSocket:
-        plain = socket.create_connection(("127.0.0.1", self.port), _LIMIT, (source, 0))
+        plain = socket.create_connection(("127.0.0.1", self.port), _TIMEOUT, (source, 0))
         try:
             return self.context.wrap_socket(plain, server_hostname="understudy")
         except BaseException:

@@ -73,7 +73,7 @@ class Views:
 
 
 def metered_at(url: str) -> Metered | None:
-    """None: nobody answers there."""
+    """None: no server answers there."""
     try:
         with urllib.request.urlopen(url, timeout=10.0) as answer:
             return agreement.from_metrics(answer.read().decode())

@@ -5,6 +5,7 @@ data: which fields each message has, which of them its reader requires, which va
 `breaks` compares two of them by the rule of `understudy.wire.versions`.
 """
 
+import importlib
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,20 +16,34 @@ from msgspec import NODEFAULT
 
 Vocabulary = dict[str, Any]  # of JSON, for it is told by another process
 _SETTINGS = "Policy"
+_FORMER_TYPES = {"Kept": "PersistedJob"}  # that were renamed: what is in them must be compared all the same
 
 
 def describe() -> Vocabulary:
     """Of the version that is imported here."""
-    from understudy.coordinator.kept import Kept
     from understudy.ledger.records import TransferRecord
-    from understudy.wire import cluster, messages, versions
+    from understudy.wire import messages, versions
 
-    kinds = [*get_args(cluster.FromHost), *get_args(cluster.ToHost), *get_args(messages.FromAgent)]
-    told = [*kinds, *cluster._EVENTS.values(), Kept, TransferRecord]
+    hosts, store = _module("wire.host_messages", "wire.cluster"), _module("coordinator.persisted", "coordinator.kept")
+    kinds = [*get_args(hosts.FromHost), *get_args(hosts.ToHost), *get_args(messages.FromAgent)]
+    persisted = store.PersistedJob if hasattr(store, "PersistedJob") else store.Kept
+    told = [*kinds, *hosts._EVENTS.values(), persisted, TransferRecord]
     known: Vocabulary = {}
     for kind in told:
         _describe(mi.type_info(kind), known)
     return {"protocol": versions.PROTOCOL, "types": known}
+
+
+def _module(name: str, former: str) -> Any:
+    """`former`: what the previous release calls it."""
+    try:
+        return importlib.import_module(f"understudy.{name}")
+    except ModuleNotFoundError:
+        return importlib.import_module(f"understudy.{former}")
+
+
+def _name(cls: type) -> str:
+    return _FORMER_TYPES.get(cls.__name__, cls.__name__)
 
 
 def _describe(kind: Any, known: Vocabulary) -> str:
@@ -36,7 +51,7 @@ def _describe(kind: Any, known: Vocabulary) -> str:
     match kind:
         case mi.StructType() | mi.DataclassType() | mi.TypedDictType() | mi.NamedTupleType():
             _describe_fields(kind, known)
-            return kind.cls.__name__
+            return _name(kind.cls)
         case mi.EnumType(cls=cls):
             known[cls.__name__] = {"values": sorted(str(member.value) for member in cls)}
             return cls.__name__
@@ -56,7 +71,7 @@ def _describe(kind: Any, known: Vocabulary) -> str:
 
 
 def _describe_fields(kind: Any, known: Vocabulary) -> None:
-    name = kind.cls.__name__
+    name = _name(kind.cls)
     if name in known:
         return
     described: Vocabulary = {}

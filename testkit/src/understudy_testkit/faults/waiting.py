@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from understudy_testkit.faults.proving import NotProven
+from understudy_testkit.faults.assertions import NotProven
 
 
 async def until(true: Callable[[], bool], what: str, seconds: float = 60.0) -> float:

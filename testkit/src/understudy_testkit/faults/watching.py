@@ -18,7 +18,7 @@ import msgspec
 from understudy.detection.progress import Place, Progress, ProgressReader
 from understudy.foundation.parenthood import children_of
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
-from understudy_testkit.faults.proving import NotProven
+from understudy_testkit.faults.assertions import NotProven
 
 _decided: "msgspec.json.Decoder[DecisionRecord | RecoveryRecord]" = msgspec.json.Decoder(
     DecisionRecord | RecoveryRecord

@@ -6,5 +6,5 @@ time, unseeded chance, and decisions about recovery (those are the protocol's).
 
 Reading order: `script` (what is played), `member` (how one worker behaves), `invariants`, `world` (carries out
 commands), `faults`, `network`, `simulation` (seeded, timed, lossy), `scenarios` (seed -> everything about one run),
-`explorer` (every interleaving of a small world), `planted` (a commit rule with a bug, which both must find).
+`explorer` (every interleaving of a small world), `seeded_bugs` (a commit rule with a bug, which both must find).
 """

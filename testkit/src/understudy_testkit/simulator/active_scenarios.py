@@ -35,7 +35,7 @@ def draw_move_scenario(seed: int) -> MoveScenario:
     if chance.random() < 0.4:
         faults = (*faults, draw_fault_of_move(chance))
     if script.fenced and not script.crossed and chance.random() < 0.2:
-        script, faults = replace(script, shards=script.world_size), ()  # nobody has a twin but itself
+        script, faults = replace(script, shards=script.world_size), ()  # no rank has a twin but itself
     scenario = replace(scenario, script=script, faults=faults)
     count = chance.randint(1, 4)
     return MoveScenario(scenario=scenario, requests=tuple(_draw(chance, script.world_size) for _ in range(count)))
@@ -88,7 +88,7 @@ def play_with_flips(seed: int) -> Report:
 
 
 def play_with_drains(seed: int) -> Report:
-    """The same on many hosts, with mishaps and drained hosts."""
+    """The same on many hosts, with cluster_faults and drained hosts."""
     drawn, chance = draw_cluster_scenario(seed), Random(f"drains {seed}")
     simulation = _on_hosts(seed, *_draw_for_hosts(chance, drawn))
     return run_to_the_end(
@@ -117,9 +117,9 @@ def play_with_undrains(seed: int) -> Report:
 
 
 def _draw_for_hosts(chance: Random, drawn: ClusterScenario) -> tuple[ClusterScenario, tuple[Request, ...]]:
-    """The same with fewer mishaps, and what is asked for."""
+    """The same with fewer cluster_faults, and what is asked for."""
     hosts, count = tuple(place.id for place in drawn.places), chance.randint(1, 3)
-    fewer = replace(drawn, mishaps=drawn.mishaps[: chance.choice((0, 1, 1, 2))])
+    fewer = replace(drawn, cluster_faults=drawn.cluster_faults[: chance.choice((0, 1, 1, 2))])
     return fewer, tuple(_draw(chance, drawn.scenario.script.world_size, hosts) for _ in range(count))
 
 
@@ -129,7 +129,7 @@ def _on_hosts(seed: int, drawn: ClusterScenario, requests: tuple[Request, ...]) 
         scenario.script,
         scenario.policy,
         places=drawn.places,
-        mishaps=drawn.mishaps,
+        cluster_faults=drawn.cluster_faults,
         chance=Random(f"run {seed}"),
         faults=scenario.faults,
         weather=scenario.weather,

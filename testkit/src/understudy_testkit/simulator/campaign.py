@@ -1,5 +1,5 @@
-"""Many seeds at once: plays a range of them and adds up what came of it. Knows nothing of processes: whoever wants to
-use several cores gives each a range."""
+"""Many seeds at once: plays a range of them and adds up what came of it. Knows nothing of processes: a caller that
+wants to use several cores gives each a range."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """Many hosts, and coordinators that die or sleep: what a cluster adds to the timed simulation.
 
-Knows hosts, what their agents keep while nobody listens, and which coordinator leads (`leadership`). A member on a host
-that is cut off goes on until it needs the others. All decisions are the machine's; a coordinator that takes over begins
-with the last recorded facts and with nothing else.
+Knows hosts, what their agents keep while no coordinator listens, and which coordinator leads (`leadership`). A member
+on a host that is cut off goes on until it needs the others. All decisions are the machine's; a coordinator that takes
+over begins with the last recorded facts and with nothing else.
 """
 
 from collections import Counter
@@ -17,13 +17,13 @@ from understudy.protocol.liveness import Sighting
 from understudy.protocol.neighbours import keeper_of
 from understudy.protocol.policy import Policy
 from understudy.protocol.requests import Request
+from understudy_testkit.simulator.cluster_faults import OF_HOSTS, WHEN_ACTING, ClusterFault, ClusterFaultKind, HostPlan
 from understudy_testkit.simulator.faults import Fault
 from understudy_testkit.simulator.invariants import Violation
 from understudy_testkit.simulator.leadership import Leadership
 from understudy_testkit.simulator.member import SimulatedMember
-from understudy_testkit.simulator.mishaps import OF_HOSTS, WHEN_ACTING, HostPlan, Mishap, MishapKind
 from understudy_testkit.simulator.network import Weather
-from understudy_testkit.simulator.places import MEETING_PLACES, Meeting, Place
+from understudy_testkit.simulator.phases import MEETING_PHASES, Meeting, MemberPhase
 from understudy_testkit.simulator.script import Script, State
 from understudy_testkit.simulator.simulation import NOTICED_AFTER, Simulation
 
@@ -31,7 +31,7 @@ KILLED_WITH_HOST = Cause(kind=CauseKind.SIGNAL, detail="killed with its host", e
 KEEPALIVE = (1.0, 2.0)  # seconds until a cut connection is noticed
 RECONNECT = (0.01, 2.0)  # seconds until an agent has found the leader
 LOOK_AGAIN = 0.05  # seconds between two looks of a member whose copy is on its way
-NEEDS_OTHERS = MEETING_PLACES | {Place.AWAITING, Place.RECEIVING}
+NEEDS_OTHERS = MEETING_PHASES | {MemberPhase.AWAITING, MemberPhase.RECEIVING}
 
 
 class ClusterSimulation(Simulation):
@@ -41,7 +41,7 @@ class ClusterSimulation(Simulation):
         policy: Policy,
         *,
         places: Sequence[HostPlan],
-        mishaps: Sequence[Mishap],
+        cluster_faults: Sequence[ClusterFault],
         chance: Random,
         faults: tuple[Fault, ...] = (),
         weather: Weather | None = None,
@@ -49,14 +49,14 @@ class ClusterSimulation(Simulation):
     ) -> None:
         super().__init__(script, policy, chance=chance, faults=faults, weather=weather, requests=requests)
         self.places = {place.id: place for place in places}
-        self.mishaps = list(mishaps)
+        self.cluster_faults = list(cluster_faults)
         self.host_of: dict[MemberId, HostId] = {}
         self.dead: set[HostId] = set()
         self.cut: set[HostId] = set()
         self.isolated = False  # the coordinator is cut off from all hosts, which reach each other
         self.leadership = Leadership(self)
         self._said: dict[MemberId, dict[type[ev.Event], ev.Event]] = {}
-        self._acting: dict[int, dict[Rank, MemberId]] = {}  # who acts as which rank in a generation
+        self._acting: dict[int, dict[Rank, MemberId]] = {}  # which member acts as which rank in a generation
         self._unnoticed: set[MemberId] = set()  # processes that have ended, and whose agent will see it in a moment
         self._ends: dict[HostId, list[ev.MemberLost]] = {place.id: [] for place in places}
         self._held: dict[HostId, list[tuple[SimulatedMember, ev.Event]]] = {place.id: [] for place in places}
@@ -70,9 +70,9 @@ class ClusterSimulation(Simulation):
         self._announce_requests()
         for place in self.places.values():
             self.later(self.chance.uniform(0.0, 1.0), self._attach, place.id, self.leadership.term)
-        for mishap in self.mishaps:
-            if mishap.kind not in WHEN_ACTING:
-                self._at(mishap.at, self._befall, mishap)
+        for fault in self.cluster_faults:
+            if fault.kind not in WHEN_ACTING:
+                self._at(fault.at, self._befall, fault)
 
     # -- hosts and agents ---------------------------------------------------------------------------------------------
 
@@ -84,13 +84,13 @@ class ClusterSimulation(Simulation):
         return host not in self.cut and not self.isolated
 
     def find_the_leader(self) -> None:
-        """Every agent that is not connected looks for whoever leads."""
+        """Every agent that is not connected looks for the leader."""
         for host in self.places:
             if not self.leadership.hears(host):
                 self.later(self.chance.uniform(*RECONNECT), self._attach, host, self.leadership.term)
 
     def _attach(self, host: HostId, term: int) -> None:
-        """An agent has found the leader: it tells how processes ended, who lives, and what each of them said last."""
+        """An agent has found the leader: it tells how processes ended, which live, and what each of them said last."""
         leads = self.leadership.leading and term == self.leadership.term
         if not leads or host in self.dead or not self.in_reach(host) or self.leadership.hears(host):
             return
@@ -112,7 +112,7 @@ class ClusterSimulation(Simulation):
         return [member for member in self.members.values() if self.host_of[member.id] == host]
 
     def tell_sightings(self, seen: list[Sighting]) -> None:
-        """Each agent of its own members; one that nobody hears keeps nothing of it."""
+        """Each agent of its own members; one that is not heard keeps nothing of it."""
         for host in self.places:
             own = tuple(sighting for sighting in seen if self.host_of[sighting.member] == host)
             asked = self.now < self._closely_until
@@ -124,19 +124,19 @@ class ClusterSimulation(Simulation):
         super().on_watch_closely()
         self.later(NOTICED_AFTER, self._look_around)
 
-    # -- mishaps ------------------------------------------------------------------------------------------------------
+    # -- faults of the cluster --------------------------------------------------------------------------------
 
-    def _befall(self, mishap: Mishap) -> None:
-        host = mishap.host
-        if mishap.kind is MishapKind.COORDINATOR_ISOLATED:
-            self._isolate(mishap)
-        elif mishap.kind not in OF_HOSTS:
-            self.leadership.befall(mishap)
-        elif mishap.lasts is None and not self.machine.generation:
-            self.later(1.0, self._befall, mishap)  # a job whose hosts never all come waits for them without an end
+    def _befall(self, fault: ClusterFault) -> None:
+        host = fault.host
+        if fault.kind is ClusterFaultKind.COORDINATOR_ISOLATED:
+            self._isolate(fault)
+        elif fault.kind not in OF_HOSTS:
+            self.leadership.befall(fault)
+        elif fault.lasts is None and not self.machine.generation:
+            self.later(1.0, self._befall, fault)  # a job whose hosts never all come waits for them without an end
         elif host is not None and host not in self.dead and host not in self.cut:
-            self.note(mishap.kind, f" {host}")
-            killed = mishap.kind is MishapKind.HOST_KILLED
+            self.note(fault.kind, f" {host}")
+            killed = fault.kind is ClusterFaultKind.HOST_KILLED
             (self.dead if killed else self.cut).add(host)
             for member in self._on(host) if killed else []:
                 self.end(member, KILLED_WITH_HOST)
@@ -145,17 +145,17 @@ class ClusterSimulation(Simulation):
                 del self.peer_memory[place]
             delay = self.chance.uniform(0.0, 0.05) if killed else self.chance.uniform(*KEEPALIVE)
             self.later(delay, self._notice_silence, host)
-            if mishap.lasts is not None:
-                self.later(mishap.lasts, self._revive if killed else self._heal, host)
+            if fault.lasts is not None:
+                self.later(fault.lasts, self._revive if killed else self._heal, host)
 
-    def _isolate(self, mishap: Mishap) -> None:
+    def _isolate(self, fault: ClusterFault) -> None:
         if self.isolated or not self.leadership.leading:
             return
-        self.note(mishap.kind)
+        self.note(fault.kind)
         self.isolated = True
         for host in self.places:
             self.later(self.chance.uniform(*KEEPALIVE), self._notice_silence, host)
-        self.later(mishap.lasts or 5.0, self._end_isolation)
+        self.later(fault.lasts or 5.0, self._end_isolation)
 
     def _end_isolation(self) -> None:
         """Connections that have not noticed it deliver in the end."""
@@ -170,9 +170,9 @@ class ClusterSimulation(Simulation):
                 self._deliver_what_waited(host)
                 self.later(self.chance.uniform(*RECONNECT), self._attach, host, self.leadership.term)
 
-    def note(self, kind: MishapKind, words: str = "") -> None:
+    def note(self, kind: ClusterFaultKind, words: str = "") -> None:
         self.fired[kind.value] += 1
-        self.story.append(f"{self.now:.2f} mishap: {kind.value}{words}")
+        self.story.append(f"{self.now:.2f} fault: {kind.value}{words}")
 
     def _notice_silence(self, host: HostId) -> None:
         if host in self.dead or not self.in_reach(host):
@@ -200,7 +200,7 @@ class ClusterSimulation(Simulation):
             if member.alive and member.meeting == meeting:
                 self.arrive(member, meeting)
         for member in self._on(host):
-            if member.place in NEEDS_OTHERS and (member.meeting is None or self.is_complete(member.meeting)):
+            if member.phase in NEEDS_OTHERS and (member.meeting is None or self.is_complete(member.meeting)):
                 self._schedule(member)
         self.later(self.chance.uniform(*RECONNECT), self._attach, host, self.leadership.term)
 
@@ -218,7 +218,7 @@ class ClusterSimulation(Simulation):
         dies_after = self._when_to_die(len(commands))
         for number, command in enumerate(commands):
             if number == dies_after:
-                self.leadership.die(MishapKind.COORDINATOR_ACTING)
+                self.leadership.die(ClusterFaultKind.COORDINATOR_ACTING)
             if not self.leadership.leading:
                 self.story.append(f"not carried out: {commands[number:]}")
                 return
@@ -226,13 +226,13 @@ class ClusterSimulation(Simulation):
             super().obey((self.machine.round.record() if recorded else command,), heard_of_commit)
 
     def _when_to_die(self, commands: int) -> int | None:
-        due = commands > 1 and self._take_mishap(MishapKind.COORDINATOR_ACTING)
+        due = commands > 1 and self._take_fault(ClusterFaultKind.COORDINATOR_ACTING)
         return self.chance.randrange(1, commands) if due else None
 
-    def _take_mishap(self, kind: MishapKind) -> bool:
-        for mishap in self.mishaps:
-            if mishap.kind is kind and self.now >= mishap.at:
-                self.mishaps.remove(mishap)
+    def _take_fault(self, kind: ClusterFaultKind) -> bool:
+        for fault in self.cluster_faults:
+            if fault.kind is kind and self.now >= fault.at:
+                self.cluster_faults.remove(fault)
                 return True
         return False
 
@@ -242,8 +242,8 @@ class ClusterSimulation(Simulation):
                 self._check_places([member for _, member in holders])
                 self.leadership.record()
                 self._forsake()
-                if self._take_mishap(MishapKind.COORDINATOR_AFTER_RECORD):
-                    self.leadership.die(MishapKind.COORDINATOR_AFTER_RECORD)
+                if self._take_fault(ClusterFaultKind.COORDINATOR_AFTER_RECORD):
+                    self.leadership.die(ClusterFaultKind.COORDINATOR_AFTER_RECORD)
             case StartMember(member=id_, host=host):
                 self.host_of[id_] = host
                 if host not in self.dead:
@@ -359,7 +359,7 @@ class ClusterSimulation(Simulation):
         return None if keeper is None else self.members[ids[keeper]]
 
     def reaches_keeper(self, member: SimulatedMember) -> bool:
-        """Whoever has heard of a new generation has broken its connections."""
+        """A member that has heard of a new generation has broken its connections."""
         keeper = self.keeper_for(member)
         if keeper is None:
             return True
@@ -409,9 +409,9 @@ class ClusterSimulation(Simulation):
                 self.peer_memory[host, rank] = tuple(state for state in states if len(state) <= step)
 
     def _awaits_keeper(self, member: SimulatedMember) -> bool:
-        """Nobody comes to a fence before the copy of its state is on another host, if that can be."""
-        first = member.place is Place.APPLYING and not member.established and self.script.save_every > 0
-        due = first or (member.place is Place.COLLECTIVE and member.saving is not None)
+        """No rank comes to a fence before the copy of its state is on another host, if that can be."""
+        first = member.phase is MemberPhase.APPLYING and not member.established and self.script.save_every > 0
+        due = first or (member.phase is MemberPhase.COLLECTIVE and member.saving is not None)
         return due and member.heard == member.acting and not self.reaches_keeper(member)
 
     # -- members on hosts that are cut off ----------------------------------------------------------------------------
@@ -419,7 +419,7 @@ class ClusterSimulation(Simulation):
     def _move(self, member: SimulatedMember, ticket: int) -> None:
         if member.ticket == ticket and not member.hung and self._awaits_keeper(member):
             self.later(LOOK_AGAIN, self._move, member, ticket)
-        elif member.place not in NEEDS_OTHERS or self.host_of[member.id] not in self.cut:
+        elif member.phase not in NEEDS_OTHERS or self.host_of[member.id] not in self.cut:
             super()._move(member, ticket)
 
     def arrive(self, member: SimulatedMember, meeting: Meeting) -> None:

@@ -1,11 +1,11 @@
-"""From a seed to one whole run on many hosts: a scenario of one host, spread out, with mishaps."""
+"""From a seed to one whole run on many hosts: a scenario of one host, spread out, with cluster_faults."""
 
 from dataclasses import dataclass, replace
 from random import Random
 
 from understudy.foundation.ids import HostId
 from understudy_testkit.simulator.cluster import ClusterSimulation
-from understudy_testkit.simulator.mishaps import OF_HOSTS, HostPlan, Mishap, MishapKind
+from understudy_testkit.simulator.cluster_faults import OF_HOSTS, ClusterFault, ClusterFaultKind, HostPlan
 from understudy_testkit.simulator.scenarios import Report, Scenario, draw_scenario, run_to_the_end
 
 FOUNDED = 1.2  # seconds: by then every host has joined
@@ -15,7 +15,7 @@ FOUNDED = 1.2  # seconds: by then every host has joined
 class ClusterScenario:
     scenario: Scenario
     places: tuple[HostPlan, ...]
-    mishaps: tuple[Mishap, ...]
+    cluster_faults: tuple[ClusterFault, ...]
 
 
 def draw_cluster_scenario(seed: int) -> ClusterScenario:
@@ -30,24 +30,24 @@ def draw_cluster_scenario(seed: int) -> ClusterScenario:
     few = chance.choice((0, 0, 1, 2))
     script = replace(scenario.script, steps=chance.randint(5, 40))  # long enough for hosts to come back
     scenario = replace(scenario, script=script, policy=policy, faults=scenario.faults[:few])
-    mishaps = tuple(_draw_mishap(chance, places) for _ in range(chance.randint(1, 4)))
-    return ClusterScenario(scenario=scenario, places=tuple(places), mishaps=_when_founded(mishaps))
+    cluster_faults = tuple(_draw_fault(chance, places) for _ in range(chance.randint(1, 4)))
+    return ClusterScenario(scenario=scenario, places=tuple(places), cluster_faults=_when_founded(cluster_faults))
 
 
-def _draw_mishap(chance: Random, places: list[HostPlan]) -> Mishap:
-    return Mishap(
-        kind=chance.choice(tuple(MishapKind)),
+def _draw_fault(chance: Random, places: list[HostPlan]) -> ClusterFault:
+    return ClusterFault(
+        kind=chance.choice(tuple(ClusterFaultKind)),
         at=chance.uniform(0.0, 9.0),
         host=chance.choice(places).id,
         lasts=chance.choice((None, 0.3, 3.0, 15.0)),
     )
 
 
-def _when_founded(mishaps: tuple[Mishap, ...]) -> tuple[Mishap, ...]:
+def _when_founded(cluster_faults: tuple[ClusterFault, ...]) -> tuple[ClusterFault, ...]:
     """Before that, a host that goes for good is waited for without an end, and rightly so."""
-    early = any(mishap.at < FOUNDED and mishap.kind not in OF_HOSTS for mishap in mishaps)
+    early = any(fault.at < FOUNDED and fault.kind not in OF_HOSTS for fault in cluster_faults)
     delay = 8.0 if early else FOUNDED
-    return tuple(replace(mishap, at=mishap.at + delay) if mishap.kind in OF_HOSTS else mishap for mishap in mishaps)
+    return tuple(replace(fault, at=fault.at + delay) if fault.kind in OF_HOSTS else fault for fault in cluster_faults)
 
 
 def cluster_simulation_of(drawn: ClusterScenario) -> ClusterSimulation:
@@ -56,7 +56,7 @@ def cluster_simulation_of(drawn: ClusterScenario) -> ClusterSimulation:
         scenario.script,
         scenario.policy,
         places=drawn.places,
-        mishaps=drawn.mishaps,
+        cluster_faults=drawn.cluster_faults,
         chance=Random(f"run {scenario.seed}"),
         faults=scenario.faults,
         weather=scenario.weather,

@@ -1,7 +1,7 @@
 """Translates the protocol and the simulator to C, for campaigns that take an hour: the same sources, twice as fast.
 
 Knows how mypyc, which comes with mypy, is called, and where the result is kept: once for each state of the sources.
-Used by `claims/protocol-holds --compiled` only; nobody else runs translated code.
+Used by `claims/protocol-holds --compiled` only; nothing else runs translated code.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from understudy import errors
 _PRODUCT, _TESTKIT = Path(errors.__file__).parent, Path(__file__).parents[1]
 _TRANSLATED = ("understudy/protocol", "understudy_testkit/simulator")
 _NEEDED = (*_TRANSLATED, "understudy/foundation")  # a change elsewhere is no reason to translate again
-_LEFT_OUT = frozenset({"planted.py", "compiled.py"})  # the first puts other rules in the place of real ones
+_LEFT_OUT = frozenset({"seeded_bugs.py", "compiled.py"})  # the first puts other rules in the place of real ones
 
 
 def compiled(cache: Path, product: Path = _PRODUCT, testkit: Path = _TESTKIT) -> Path:

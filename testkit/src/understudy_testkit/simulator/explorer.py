@@ -5,19 +5,19 @@ next thing that can happen: a member's move, the delivery of the first message o
 (while faults are left) the death of any living member, spares and joiners included. Faults are kills; hangs, lost
 messages and deadlines belong to the simulation.
 
-Reductions, each of which leaves out only orders that nobody could tell apart:
+Reductions, each of which leaves out only orders that cannot be told apart:
 
 - Links keep their order and lose nothing; a tick comes only when nothing else can happen.
 - The beginning (processes start, connect, get their ranks, the spare parks) is played in one fixed order.
-- Moves between which nothing outside the member can happen are joined: applying with passing the fence (whoever dies
-  while applying leaves nothing behind that differs), the moment between steps with the computation that follows,
-  leaving the computation with hearing that the generation is abandoned (its report may still travel for any time),
-  hearing its rank with being told it.
+- Moves between which nothing outside the member can happen are joined: applying with passing the fence (a member that
+dies while applying leaves nothing behind that differs), the moment between steps with the computation that follows,
+leaving the computation with hearing that the generation is abandoned (its report may still travel for any time),
+hearing its rank with being told it.
 - A process starts, says hello, is heard and parks in one move.
 - A death is noticed at once, and with it everything that the dead member had on its way is forgotten. Until it is
   noticed, a dead member cannot be told from one that does not move; and what it said before may be heard before.
-- The pool is refilled only right before a death: until then nobody can tell whether it was.
-- Before the first fault ranks are alike, so states that differ only in who is who count as one.
+- The pool is refilled only right before a death: until then it cannot be told whether it was.
+- Before the first fault ranks are alike, so states that differ only in the names of ranks count as one.
 - When no fault is left, no further generation can open. Then only leaving the old generation is a race; everything
   else gives the same in any order and is played in one.
 - Numbers that only count (tries, deaths) are not part of a state; their limits are set out of reach.
@@ -37,7 +37,7 @@ from understudy.protocol.requests import MoveRanks
 from understudy.protocol.stages import Stage
 from understudy_testkit.simulator.invariants import Violation
 from understudy_testkit.simulator.member import SimulatedMember
-from understudy_testkit.simulator.places import Place
+from understudy_testkit.simulator.phases import MemberPhase
 from understudy_testkit.simulator.reasons import kind_of_stop, why_stop_is_wrong
 from understudy_testkit.simulator.script import Script
 from understudy_testkit.simulator.snapshot import MACHINE, snapshot_key
@@ -46,10 +46,10 @@ from understudy_testkit.simulator.world import World
 Message = TypeVar("Message")
 
 Choice = tuple[str, MemberId]
-"""What happens next, and to whom."""
+"""What happens next, and to which member."""
 
-JOINED = frozenset({Place.APPLYING, Place.BETWEEN, Place.APPLYING_VERDICT, Place.LEAVING})
-RESTING = frozenset({Place.UNWOUND, Place.ENDED, Place.FINISHED})
+JOINED = frozenset({MemberPhase.APPLYING, MemberPhase.BETWEEN, MemberPhase.APPLYING_VERDICT, MemberPhase.LEAVING})
+RESTING = frozenset({MemberPhase.UNWOUND, MemberPhase.ENDED, MemberPhase.FINISHED})
 MOST_TICKS = 3
 KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
 
@@ -125,7 +125,7 @@ class Branch(World):
         moves = [
             ("move", id_)
             for id_, member in self.members.items()
-            if member.place not in RESTING and member.can_move(self)
+            if member.phase not in RESTING and member.can_move(self)
         ]
         hears = [("member hears", id_) for id_ in self.downward]
         if not self.faults and not self.moves and not self.machine.roster.understudies:
@@ -168,7 +168,7 @@ class Branch(World):
         self._forget_old_meetings()
 
     def _move(self, member: SimulatedMember) -> None:
-        says_hello = member.place is Place.STARTING
+        says_hello = member.phase is MemberPhase.STARTING
         member.move(self)
         if says_hello:
             member.move(self)
@@ -178,21 +178,21 @@ class Branch(World):
         self._join_moves(member)
 
     def _join_moves(self, member: SimulatedMember) -> None:
-        while member.place in JOINED or (member.place is Place.COMPUTING and member.heard > member.acting):
+        while member.phase in JOINED or (member.phase is MemberPhase.COMPUTING and member.heard > member.acting):
             member.move(self)
 
     @staticmethod
     def _request() -> MoveRanks:
-        return MoveRanks(at=0.0, ranks=(Rank(0),), reason="somebody wants it")
+        return MoveRanks(at=0.0, ranks=(Rank(0),), reason="the explorer asks")
 
     def _let_time_pass(self) -> None:
-        """Everybody waits: whatever was not answered is said again. That must help soon."""
+        """All members wait: whatever was not answered is said again. That must help soon."""
         generation, count = self.ticks
         count = count + 1 if generation == self.machine.generation else 1
         self.ticks = (self.machine.generation, count)
         deadline = self.machine.next_deadline()
         if deadline is None or count > MOST_TICKS:
-            raise Violation(f"7: everybody waits for somebody else in stage {self.machine.stage.value}")
+            raise Violation(f"7: all members wait for each other in stage {self.machine.stage.value}")
         self.handle(ev.Tick(at=deadline))
 
     def _kill(self, id_: MemberId) -> None:
@@ -208,7 +208,7 @@ class Branch(World):
             self._move(self.own(id_))
 
     def _forget_old_meetings(self) -> None:
-        """A meeting matters while somebody stands at it, or may still come to it."""
+        """A meeting matters while a member stands at it, or may still come to it."""
         if not self.meetings:
             return
         standing = {member.meeting for member in self.members.values() if member.alive}
@@ -238,7 +238,7 @@ def opening(script: Script, spares: int, faults: int, moves: int = 0) -> Branch:
         max_deaths_per_step=1000,
         recovery_attempts=1000,
         spare_failures_in_a_row=1000,
-        probation=0,  # nobody's state turns bad here
+        probation=0,  # no state turns bad here
     )
     branch = Branch(script, JobMachine(policy), faults, moves)
     branch.handle(ev.JobStarted(at=0.0))

@@ -1,4 +1,5 @@
-"""Faults as data: who is killed or stopped, and at which moment of its life. A fault counts only when it has fired.
+"""Faults as data: which member is killed or stopped, and at which moment of its life. A fault counts only when it has
+fired.
 
 Knows moments; does not know when they come: `simulation` asks `matches` whenever a member enters a place.
 """
@@ -10,13 +11,13 @@ from random import Random
 
 from understudy.foundation.ids import Rank
 from understudy_testkit.simulator.member import SimulatedMember
-from understudy_testkit.simulator.places import Place
+from understudy_testkit.simulator.phases import MemberPhase
 
 
 class FaultKind(enum.Enum):
     KILL = "kill"
     HANG = "hang"
-    FLIP = "flip"  # a bit of its state changes, and nobody notices
+    FLIP = "flip"  # a bit of its state changes, unnoticed
     SPOIL = "spoil"  # its state is not made of numbers any more
     PAUSE = "pause"  # its main thread is busy for a while; its control thread answers
     SLEEP = "sleep"  # the same, and neither its stack nor its CPU time changes
@@ -24,7 +25,7 @@ class FaultKind(enum.Enum):
     TRACE = "debugger"  # held by a debugger for a while
     ERROR = "script error"  # the script raises, for a reason that passes
     LIVELOCK = "livelock"  # from now on no collective comes to its end, and nothing is lost
-    POISON = "poison"  # it can take part in no new world, and nobody notices until there is to be one
+    POISON = "poison"  # it can take part in no new world, unnoticed until there is to be one
 
 
 class Moment(enum.Enum):
@@ -47,48 +48,50 @@ class Moment(enum.Enum):
     REGROUP = "regroup"
     TRANSFER = "transfer"  # the receiver
     DONATE = "donate"  # a donor, while it serves
-    GIVING = "giving"  # whoever hands its rank over
+    GIVING = "giving"  # a member that hands its rank over
     RESUME = "resume"  # right after it has resumed
     FINISHED = "finished"
     STARTING = "starting"  # a replacement that has not said hello
     IDLE_SPARE = "idle spare"
 
 
-PLACES: dict[Moment, Place] = {
-    Moment.SETUP: Place.SETUP,
-    Moment.COMPUTING: Place.COMPUTING,
-    Moment.COLLECTIVE: Place.COLLECTIVE,
-    Moment.FENCE: Place.FENCE,
-    Moment.APPLYING: Place.APPLYING,
-    Moment.AFTER_APPLY: Place.BETWEEN,
-    Moment.BETWEEN_STEPS: Place.COMPUTING,
-    Moment.EVALUATING: Place.EVALUATING,
-    Moment.AWAITING_VERDICT: Place.UNWOUND,
-    Moment.REHEARSE: Place.REHEARSING,
-    Moment.PREPARED: Place.UNWOUND,
-    Moment.APPLY_VERDICT: Place.APPLYING_VERDICT,
-    Moment.REGROUP: Place.REGROUPING,
-    Moment.TRANSFER: Place.RECEIVING,
-    Moment.GIVING: Place.GIVING,
-    Moment.RESUME: Place.BETWEEN,
-    Moment.FINISHED: Place.FINISHED,
-    Moment.STARTING: Place.STARTING,
-    Moment.IDLE_SPARE: Place.IDLE,
+PHASES: dict[Moment, MemberPhase] = {
+    Moment.SETUP: MemberPhase.SETUP,
+    Moment.COMPUTING: MemberPhase.COMPUTING,
+    Moment.COLLECTIVE: MemberPhase.COLLECTIVE,
+    Moment.FENCE: MemberPhase.FENCE,
+    Moment.APPLYING: MemberPhase.APPLYING,
+    Moment.AFTER_APPLY: MemberPhase.BETWEEN,
+    Moment.BETWEEN_STEPS: MemberPhase.COMPUTING,
+    Moment.EVALUATING: MemberPhase.EVALUATING,
+    Moment.AWAITING_VERDICT: MemberPhase.UNWOUND,
+    Moment.REHEARSE: MemberPhase.REHEARSING,
+    Moment.PREPARED: MemberPhase.UNWOUND,
+    Moment.APPLY_VERDICT: MemberPhase.APPLYING_VERDICT,
+    Moment.REGROUP: MemberPhase.REGROUPING,
+    Moment.TRANSFER: MemberPhase.RECEIVING,
+    Moment.GIVING: MemberPhase.GIVING,
+    Moment.RESUME: MemberPhase.BETWEEN,
+    Moment.FINISHED: MemberPhase.FINISHED,
+    Moment.STARTING: MemberPhase.STARTING,
+    Moment.IDLE_SPARE: MemberPhase.IDLE,
 }
 """STOP, DONATE and FIRST_STEP are not places of one member; `simulation` announces or `matches` decides them."""
 
-NAMES: dict[Place, str] = {
-    **{place: moment.value for moment, place in PLACES.items()},
-    Place.UNWOUND: Moment.AWAITING_VERDICT.value,
-    Place.BETWEEN: Moment.BETWEEN_STEPS.value,
-    Place.COMPUTING: Moment.COMPUTING.value,
-    Place.ESTABLISHING: Moment.FIRST_STEP.value,
-    Place.LEAVING: "leaving",
-    Place.AWAITING: Place.AWAITING.value,
+NAMES: dict[MemberPhase, str] = {
+    **{place: moment.value for moment, place in PHASES.items()},
+    MemberPhase.UNWOUND: Moment.AWAITING_VERDICT.value,
+    MemberPhase.BETWEEN: Moment.BETWEEN_STEPS.value,
+    MemberPhase.COMPUTING: Moment.COMPUTING.value,
+    MemberPhase.ESTABLISHING: Moment.FIRST_STEP.value,
+    MemberPhase.LEAVING: "leaving",
+    MemberPhase.AWAITING: MemberPhase.AWAITING.value,
 }
 """Under which name a fault is counted whose victim had moved on to this place when it struck."""
 
-FIRST_STEP_PLACES = frozenset({Place.COMPUTING, Place.COLLECTIVE, Place.FENCE, Place.APPLYING, Place.ESTABLISHING})
+FIRST_STEP_PHASES = frozenset(
+    {MemberPhase.COMPUTING, MemberPhase.COLLECTIVE, MemberPhase.FENCE, MemberPhase.APPLYING, MemberPhase.ESTABLISHING}
+)
 IN_STEP = frozenset({Moment.COMPUTING, Moment.COLLECTIVE, Moment.FENCE, Moment.APPLYING, Moment.AFTER_APPLY})
 AT_ONCE = frozenset({Moment.AFTER_APPLY, Moment.BETWEEN_STEPS, Moment.STOP, Moment.DONATE, Moment.RESUME})
 """Struck at the very moment; all others somewhere in the time that the member spends there."""
@@ -96,7 +99,8 @@ AT_ONCE = frozenset({Moment.AFTER_APPLY, Moment.BETWEEN_STEPS, Moment.STOP, Mome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """`rank` None: whoever comes first. `step`: not before this step. `also`: a second rank at the same instant."""
+    """`rank` None: the one that comes first. `step`: not before this step. `also`: a second rank at the same
+    instant."""
 
     kind: FaultKind
     moment: Moment
@@ -115,14 +119,14 @@ class Fault:
         if moment is not None or self.moment in (Moment.STOP, Moment.DONATE):
             return moment is self.moment
         if self.moment is Moment.FIRST_STEP:
-            return not self.step_is_over(member) and member.place in FIRST_STEP_PLACES
-        if PLACES[self.moment] is not member.place:
+            return not self.step_is_over(member) and member.phase in FIRST_STEP_PHASES
+        if PHASES[self.moment] is not member.phase:
             return False
         return _is_really(self.moment, member)
 
     @staticmethod
     def step_is_over(member: SimulatedMember) -> bool:
-        return member.established and member.place is not Place.ESTABLISHING
+        return member.established and member.phase is not MemberPhase.ESTABLISHING
 
 
 def _is_really(moment: Moment, member: SimulatedMember) -> bool:
@@ -173,7 +177,7 @@ def draw_faults(chance: Random, count: int, world_size: int, steps: int, hang_sh
 
 
 def draw_fault_of_move(chance: Random) -> Fault:
-    """Somebody who takes part in a move, at one of its moments."""
+    """A member that takes part in a move, at one of its moments."""
     moments = (Moment.GIVING, Moment.REHEARSE, Moment.PREPARED, Moment.STOP, Moment.TRANSFER, Moment.DONATE)
     kind = FaultKind.HANG if chance.random() < 0.3 else FaultKind.KILL
     return Fault(kind=kind, moment=chance.choice(moments))

@@ -3,11 +3,11 @@
 1. One live member per rank and generation, and it is the one that was recorded.
 2. No committed step is lost, applied twice or skipped: a state is always exactly the steps 0..n-1.
 3. All members that resume in a generation resume at one step, with that state.
-4. An old generation never acts: nobody applies a step for a generation for which a newer verdict is out.
+4. An old generation never acts: no member applies a step for a generation for which a newer verdict is out.
 5. A generation is recorded before any command carries it.
 6. Every decision has a reason.
 7. The job ends: with all ranks holding all steps, or with a stop whose reason is true.
-8. Nobody is ended for being slow, except by the rules of `protocol.liveness`; and never the last holder of a state.
+8. No member is ended for being slow, except by the rules of `protocol.liveness`; and never the last holder of a state.
 9. No host holds more ranks than it has places (checked by `cluster`).
 
 Checks are made where something changes, so that they cost the same however many ranks there are. Knows the world's
@@ -50,7 +50,7 @@ class Invariants:
     committed: int = 0
     recorded: Generation = Generation(0)
     holders: dict[Rank, MemberId] = field(default_factory=dict)
-    actors: dict[Rank, tuple[Generation, MemberId]] = field(default_factory=dict)  # who acts as which rank
+    actors: dict[Rank, tuple[Generation, MemberId]] = field(default_factory=dict)  # which member acts as which rank
     verdict: tuple[Generation, int] = (Generation(0), 0)
     ended: dict[Rank, State | None] = field(default_factory=dict)
     absent: tuple[Rank, ...] = ()  # the newest verdict's
@@ -106,7 +106,7 @@ class Invariants:
     def _on_verdict(self, command: ResumeAt) -> None:
         generation, step = self.verdict
         if command.generation < generation:
-            return  # of a coordinator that was deposed: everybody has heard of the newer generation
+            return  # of a coordinator that was deposed: all members have heard of the newer generation
         if generation == command.generation and step != command.step:
             raise Violation(f"3: generation {generation} was to resume at step {step} and now at {command.step}")
         if (command.rewind or command.rung in (Rung.PEER_MEMORY, Rung.CHECKPOINT)) and generation != command.generation:
@@ -133,7 +133,7 @@ class Invariants:
         return any(member.state is not None and len(member.state) > step for member in self._living())
 
     def _on_start_over(self, heard_of_commit: bool) -> None:
-        """Only if all who committed the first step die before anybody heard of it may it be done again."""
+        """Only if all members that committed the first step die before the machine heard of it may it be done again."""
         survivor = any(m.established and m.state is not None and not m.hung for m in self._living())
         if self.committed and (survivor or heard_of_commit):
             raise Violation(f"2: the world starts over although {self.committed} steps are committed")
@@ -166,7 +166,7 @@ class Invariants:
         ):
             raise Violation(f"1: {member.id} and {other.id} act as rank {member.rank} in generation {member.acting}")
         if member.acting == self.recorded and self.holders.get(member.rank) != member.id:
-            raise Violation(f"1: {member.id} acts as rank {member.rank}, which was given to somebody else")
+            raise Violation(f"1: {member.id} acts as rank {member.rank}, which was given to another member")
         self.actors[member.rank] = (member.acting, member.id)
 
     def on_applied(self, member: SimulatedMember) -> None:

@@ -1,4 +1,4 @@
-"""From a seed to one whole run in which swaps do not suffice: nobody has a twin and states are in peer memory, or a
+"""From a seed to one whole run in which swaps do not suffice: no rank has a twin and states are in peer memory, or a
 process can take part in no new world, or there are no spares; on one host, or on many that are lost themselves."""
 
 from dataclasses import replace
@@ -79,7 +79,7 @@ def play_with_peer_memory(seed: int) -> Report:
 
 
 def play_with_lost_hosts_and_peer_memory(seed: int) -> Report:
-    """Nobody has a twin, or only some, and whole hosts are lost: copies on other hosts bring their ranks back."""
+    """No rank has a twin, or only some have, and whole hosts are lost: copies on other hosts bring their ranks back."""
     chance = Random(f"lost hosts and peer memory {seed}")
     drawn = draw_cluster_scenario(seed)
     world = drawn.scenario.script.world_size
@@ -96,8 +96,8 @@ def play_with_lost_hosts_and_peer_memory(seed: int) -> Report:
 
 
 def play_on_probation(seed: int) -> Report:
-    """A rank is lost, and somebody's state turns bad right after the recovery, or while it is on probation. Copies are
-    in peer memory, or kept by twins that compare, or there are none."""
+    """A rank is lost, and the state of a rank turns bad right after the recovery, or while it is on probation. Copies
+    are in peer memory, or kept by twins that compare, or there are none."""
     chance = Random(f"probation {seed}")
     scenario = draw_scenario(seed)
     world = min(scenario.script.world_size, 16)

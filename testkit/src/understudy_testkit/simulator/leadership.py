@@ -1,4 +1,5 @@
-"""Which simulated coordinator leads, who hears it, what the keeper keeps, and those that sleep through their removal.
+"""Which simulated coordinator leads, which hosts hear it, what the state store keeps, and those that sleep through
+their removal.
 
 Knows terms. The machine of the leader is the simulation's own; a coordinator that was paused has its old machine, and
 acts with it when it wakes up, until the keeper or an agent refuses it.
@@ -26,8 +27,8 @@ from understudy.protocol.commands import (
 from understudy.protocol.job import JobMachine
 from understudy.protocol.state import State
 from understudy.protocol.takeover import facts_of, take_over
+from understudy_testkit.simulator.cluster_faults import ClusterFault, ClusterFaultKind
 from understudy_testkit.simulator.invariants import Violation
-from understudy_testkit.simulator.mishaps import Mishap, MishapKind
 
 if TYPE_CHECKING:
     from understudy_testkit.simulator.cluster import ClusterSimulation
@@ -37,7 +38,7 @@ ELECTION = (0.5, 5.0)  # seconds without a leader
 
 @dataclass(slots=True)
 class Sleeper:
-    """A paused coordinator: what it knew, who was connected to it, and what has arrived since."""
+    """A paused coordinator: what it knew, which hosts were connected to it, and what has arrived since."""
 
     term: int
     machine: JobMachine
@@ -90,16 +91,16 @@ class Leadership:
 
     # -- the end of a leadership --------------------------------------------------------------------------------------
 
-    def befall(self, mishap: Mishap) -> None:
+    def befall(self, fault: ClusterFault) -> None:
         if not self.leading:
             return
-        if mishap.kind is MishapKind.COORDINATOR_PAUSED:
+        if fault.kind is ClusterFaultKind.COORDINATOR_PAUSED:
             self._sleeping = Sleeper(self.term, self._world.machine, set(self._attached))
-            self._world.later(mishap.lasts or 6.0, self._wake, self._sleeping)
-        away = mishap.lasts if mishap.kind is MishapKind.COORDINATOR else None
-        self.die(mishap.kind, away)
+            self._world.later(fault.lasts or 6.0, self._wake, self._sleeping)
+        away = fault.lasts if fault.kind is ClusterFaultKind.COORDINATOR else None
+        self.die(fault.kind, away)
 
-    def die(self, kind: MishapKind, away: float | None = None) -> None:
+    def die(self, kind: ClusterFaultKind, away: float | None = None) -> None:
         """`away`: seconds until another one leads."""
         self._world.note(kind)
         self.leading = False
@@ -130,7 +131,7 @@ class Leadership:
         world.story.append(f"{world.now:.2f} the coordinator of term {sleeper.term} wakes up")
         if self._sleeping is sleeper:  # else its successor sleeps by now, too, and is told things meanwhile
             self._sleeping = None
-        if self.term == sleeper.term:  # nobody has taken its place yet
+        if self.term == sleeper.term:  # no other has taken its place yet
             self.leading, self._attached = True, set(sleeper.hosts)
             world.begin_leadership(())
             for host in sorted(sleeper.broken):

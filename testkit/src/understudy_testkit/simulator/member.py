@@ -1,7 +1,7 @@
 """One worker as the protocol sees it: where it stands, what it does when it hears something, what it says.
 
-Knows its rank, its generation, its state and the meetings (collectives, barriers) it takes part in. Does not know
-time, the network or faults: the world decides when a move happens, whether a message arrives, and who dies. Every
+Knows its rank, its generation, its state and the meetings (collectives, barriers) it takes part in. Does not know time,
+the network or faults: the world decides when a move happens, whether a message arrives, and which members die. Every
 `move` takes the member from one place to the next; every `hear` obeys one command or ignores it as stale.
 
 The simulation moves members in fine steps; the explorer joins moves between which nothing visible can happen.
@@ -27,7 +27,7 @@ from understudy.protocol.liveness import Condition
 from understudy.protocol.loop import Next, what_next
 from understudy.protocol.positions import Position
 from understudy.protocol.rungs import Rung
-from understudy_testkit.simulator.places import INTERRUPTIBLE, MEETING_PLACES, Meeting, Place, Surroundings
+from understudy_testkit.simulator.phases import INTERRUPTIBLE, MEETING_PHASES, Meeting, MemberPhase, Surroundings
 from understudy_testkit.simulator.script import Script, State
 from understudy_testkit.simulator.watching import after_commit
 
@@ -38,7 +38,7 @@ _MOST_IN_TAIL = 1000
 class SimulatedMember:
     id: MemberId
     script: Script
-    place: Place = Place.STARTING
+    phase: MemberPhase = MemberPhase.STARTING
     rank: Rank | None = None
     assigned_in: Generation = Generation(0)
     heard: Generation = Generation(0)  # the newest generation it knows of
@@ -76,12 +76,12 @@ class SimulatedMember:
     busy_since: float = 0.0
     busy_until: float = 0.0  # its main thread does something that takes long; it hears, but does not move
     sleeps: bool = False  # ... and nothing of it can be seen from outside
-    forsaken: bool = False  # its host was given up; nobody listens to it any more
+    forsaken: bool = False  # its host was given up; it is not listened to any more
     ticket: int = 0  # changes with every new place
 
     @property
     def alive(self) -> bool:
-        return self.place is not Place.ENDED
+        return self.phase is not MemberPhase.ENDED
 
     @property
     def holds(self) -> StepNumber | None:
@@ -100,8 +100,8 @@ class SimulatedMember:
     def copy(self) -> "SimulatedMember":
         return copy(self)
 
-    def enter(self, place: Place, meeting: Meeting | None = None) -> None:
-        self.place, self.meeting = place, meeting
+    def enter(self, phase: MemberPhase, meeting: Meeting | None = None) -> None:
+        self.phase, self.meeting = phase, meeting
         self.ticket += 1
 
     # -- hearing ------------------------------------------------------------------------------------------------------
@@ -123,8 +123,8 @@ class SimulatedMember:
             case ResumeAt():
                 self._on_resume_at(command, world)
             case ReleaseMembers():
-                if self.place is Place.FINISHED and command.generation == self.heard:
-                    self.enter(Place.LEAVING)
+                if self.phase is MemberPhase.FINISHED and command.generation == self.heard:
+                    self.enter(MemberPhase.LEAVING)
                 else:
                     world.on_stale(self, command)
 
@@ -133,25 +133,29 @@ class SimulatedMember:
             self.rank, self.assigned_in = command.rank, command.generation
             self.heard = max(self.heard, command.generation)
             self.acting = command.generation
-            self.enter(Place.SETUP if command.founding else Place.REHEARSING)
-        elif self.rank is not None and not command.founding and self.place is not Place.REHEARSING:
+            self.enter(MemberPhase.SETUP if command.founding else MemberPhase.REHEARSING)
+        elif self.rank is not None and not command.founding and self.phase is not MemberPhase.REHEARSING:
             self._say_prepared(world)
 
     def _on_abandon(self, command: AbandonGeneration, world: Surroundings) -> None:
-        known = command.generation == self.heard and self.place not in (Place.UNWOUND, Place.IDLE)
+        known = command.generation == self.heard and self.phase not in (MemberPhase.UNWOUND, MemberPhase.IDLE)
         if command.generation < self.heard or known:
             world.on_stale(self, command)
             return
         self.heard, self.boundary = command.generation, None
-        if self.place is Place.IDLE:
+        if self.phase is MemberPhase.IDLE:
             self._report(world)  # it was never told its rank
-        elif self.place in INTERRUPTIBLE:
+        elif self.phase in INTERRUPTIBLE:
             self._unwind(world)
 
     def _on_boundary(self, command: AbandonGeneration, world: Surroundings) -> None:
         """Not at once, unless that step has begun."""
         assert command.boundary is not None
-        begun = self.attempt >= command.boundary or self.place in (Place.FINISHED, Place.UNWOUND, Place.GIVING)
+        begun = self.attempt >= command.boundary or self.phase in (
+            MemberPhase.FINISHED,
+            MemberPhase.UNWOUND,
+            MemberPhase.GIVING,
+        )
         if begun or command.generation <= self.heard:
             self._on_abandon(command, world)
         elif self.boundary is None or self.boundary[0] < command.generation:
@@ -166,7 +170,7 @@ class SimulatedMember:
 
     def _on_ask_checkpoints(self, command: AskCheckpoints, world: Surroundings) -> None:
         """Files are looked at by the main thread, which waits for the verdict."""
-        if command.generation != self.heard or self.place is not Place.UNWOUND:
+        if command.generation != self.heard or self.phase is not MemberPhase.UNWOUND:
             world.on_stale(self, command)
             return
         steps = tuple(map(StepNumber, world.checkpoints()))
@@ -183,7 +187,7 @@ class SimulatedMember:
     def _on_resume_at(self, command: ResumeAt, world: Surroundings) -> None:
         if command.generation != self.heard or self.rank is None:
             world.on_stale(self, command)
-        elif self.place is Place.UNWOUND:
+        elif self.phase is MemberPhase.UNWOUND:
             self._obey_verdict(command, world)
         elif self.acting == command.generation and self.resumed:
             self._say_resumed(world)
@@ -217,7 +221,7 @@ class SimulatedMember:
         if not self.leaves and not self.saves:
             world.on_acting(self)
         if action is Action.APPLY:
-            self.enter(Place.APPLYING_VERDICT)
+            self.enter(MemberPhase.APPLYING_VERDICT)
         else:
             self._take_part(world)
 
@@ -234,7 +238,7 @@ class SimulatedMember:
         """In the world that is formed, or in nothing but handing over or saving."""
         if self.leaves:
             self.arrived = False
-            self.enter(Place.GIVING)
+            self.enter(MemberPhase.GIVING)
         elif self.saves:
             self._save_for_restart(world)
         else:
@@ -243,62 +247,62 @@ class SimulatedMember:
     # -- moving -------------------------------------------------------------------------------------------------------
 
     def can_move(self, world: Surroundings) -> bool:
-        if self.place in MEETING_PLACES:
+        if self.phase in MEETING_PHASES:
             assert self.meeting is not None
             return world.is_complete(self.meeting)
-        if self.place in (Place.AWAITING, Place.RECEIVING):
+        if self.phase in (MemberPhase.AWAITING, MemberPhase.RECEIVING):
             return world.donor(self) is not None
-        if self.place is Place.IDLE:
+        if self.phase is MemberPhase.IDLE:
             return not self.parked
-        return self.place not in (Place.UNWOUND, Place.GIVING, Place.ENDED)
+        return self.phase not in (MemberPhase.UNWOUND, MemberPhase.GIVING, MemberPhase.ENDED)
 
     def move(self, world: Surroundings) -> None:
         """Come to the end of the present place. The world calls it only where `can_move`."""
-        match self.place:
-            case Place.STARTING:
-                self.enter(Place.IDLE)
+        match self.phase:
+            case MemberPhase.STARTING:
+                self.enter(MemberPhase.IDLE)
                 world.send(self, ev.MemberConnected(at=world.now, member=self.id))
-            case Place.IDLE:
+            case MemberPhase.IDLE:
                 self.parked = True
                 world.send(self, ev.MemberParked(at=world.now, member=self.id))
-            case Place.REHEARSING:
+            case MemberPhase.REHEARSING:
                 self.established = True
-                self.enter(Place.UNWOUND)
+                self.enter(MemberPhase.UNWOUND)
                 self._say_prepared(world)
-            case Place.FINISHED:
+            case MemberPhase.FINISHED:
                 self._ask_for_release(world)
-            case Place.LEAVING:
-                self.enter(Place.ENDED)
+            case MemberPhase.LEAVING:
+                self.enter(MemberPhase.ENDED)
                 world.on_exit(self)
-            case Place.REGROUPING | Place.AWAITING | Place.RECEIVING | Place.APPLYING_VERDICT:
+            case MemberPhase.REGROUPING | MemberPhase.AWAITING | MemberPhase.RECEIVING | MemberPhase.APPLYING_VERDICT:
                 self._move_in_recovery(world)
             case _:
                 self._move_in_step(world)
 
     def _move_in_step(self, world: Surroundings) -> None:
         assert self.rank is not None
-        match self.place:
-            case Place.SETUP:
+        match self.phase:
+            case MemberPhase.SETUP:
                 self.state, self.in_tail = (), False
                 world.on_acting(self)
                 self._begin_step(world)
-            case Place.COMPUTING:
+            case MemberPhase.COMPUTING:
                 if not self._unwind_if_abandoned(world):
-                    self._meet(world, Place.COLLECTIVE)
-            case Place.COLLECTIVE if self.script.fenced:
+                    self._meet(world, MemberPhase.COLLECTIVE)
+            case MemberPhase.COLLECTIVE if self.script.fenced:
                 self._finish_saving(world)
-                self._meet(world, Place.FENCE)
+                self._meet(world, MemberPhase.FENCE)
                 self.arrived = True
-            case Place.COLLECTIVE | Place.FENCE:
-                self.enter(Place.APPLYING)
-            case Place.APPLYING:
+            case MemberPhase.COLLECTIVE | MemberPhase.FENCE:
+                self.enter(MemberPhase.APPLYING)
+            case MemberPhase.APPLYING:
                 self._apply(world)
                 if not self.established:
                     self._establish(world)
                 else:
                     after_commit(self, world)
                     self._go_on(world)
-            case Place.ESTABLISHING:
+            case MemberPhase.ESTABLISHING:
                 self.established = True  # not earlier: a rank that is not here yet has left nothing to a replacement
                 after_commit(self, world)
                 event = ev.MemberEstablished(
@@ -311,27 +315,27 @@ class SimulatedMember:
                 )
                 world.send(self, event)
                 self._go_on(world)
-            case Place.EVALUATING:
+            case MemberPhase.EVALUATING:
                 self.tail += 1
                 self._go_on_in_tail(world)
-            case Place.BETWEEN:
+            case MemberPhase.BETWEEN:
                 self._begin_step(world)
 
     def _move_in_recovery(self, world: Surroundings) -> None:
-        match self.place:
-            case Place.APPLYING_VERDICT:
+        match self.phase:
+            case MemberPhase.APPLYING_VERDICT:
                 self._apply(world)
                 after_commit(self, world)
                 if not self._unwind_if_abandoned(world):
                     self._take_part(world)
-            case Place.REGROUPING if self.receives:
-                self.enter(Place.AWAITING)
-            case Place.AWAITING:
+            case MemberPhase.REGROUPING if self.receives:
+                self.enter(MemberPhase.AWAITING)
+            case MemberPhase.AWAITING:
                 self.state = None  # from here on it is torn until the transfer is whole
-                self.enter(Place.RECEIVING)
-            case Place.REGROUPING:
+                self.enter(MemberPhase.RECEIVING)
+            case MemberPhase.REGROUPING:
                 self._resume(world)
-            case Place.RECEIVING:
+            case MemberPhase.RECEIVING:
                 donor = world.donor(self)
                 assert donor is not None
                 self.state, self.corrupt, self.spoilt = donor.state, donor.corrupt, donor.spoilt
@@ -347,11 +351,11 @@ class SimulatedMember:
             case Next.RECOVER:
                 self._unwind(world)
             case Next.FINISH:
-                self.enter(Place.FINISHED)
+                self.enter(MemberPhase.FINISHED)
                 self._ask_for_release(world)
             case Next.STEP:
                 self.attempt = len(self.state)
-                self.enter(Place.COMPUTING)
+                self.enter(MemberPhase.COMPUTING)
 
     def _at_boundary(self) -> bool:
         """Has it come to where it was to leave its generation? The end of the script is as good."""
@@ -361,12 +365,12 @@ class SimulatedMember:
         self.heard, self.boundary = max(self.heard, self.boundary[0]), None
         return True
 
-    def _meet(self, world: Surroundings, place: Place) -> None:
-        step = self.attempt if place is not Place.REGROUPING else self.target
-        if place is Place.EVALUATING:
+    def _meet(self, world: Surroundings, phase: MemberPhase) -> None:
+        step = self.attempt if phase is not MemberPhase.REGROUPING else self.target
+        if phase is MemberPhase.EVALUATING:
             step = len(self.state or ()) * _MOST_IN_TAIL + self.tail
-        meeting = (self.acting, place.value, step)
-        self.enter(place, meeting)
+        meeting = (self.acting, phase.value, step)
+        self.enter(phase, meeting)
         world.arrive(self, meeting)
 
     def _apply(self, world: Surroundings) -> None:
@@ -385,8 +389,8 @@ class SimulatedMember:
         if self._unwind_if_abandoned(world):
             return
         if self.script.save_every and self.state is not None:
-            world.save(self, self.state)  # whoever has seen that all are there knows that all have saved
-        self._meet(world, Place.ESTABLISHING)
+            world.save(self, self.state)  # a member that has seen that all are there knows that all have saved
+        self._meet(world, MemberPhase.ESTABLISHING)
 
     def _go_on(self, world: Surroundings) -> None:
         """After a commit."""
@@ -398,9 +402,9 @@ class SimulatedMember:
         if self._unwind_if_abandoned(world):
             return
         if self.script.has_tail(self.state) and self.tail < self.script.tail_length:
-            self._meet(world, Place.EVALUATING)
+            self._meet(world, MemberPhase.EVALUATING)
         else:
-            self.enter(Place.BETWEEN)
+            self.enter(MemberPhase.BETWEEN)
 
     def _save_for_restart(self, world: Surroundings) -> None:
         self.arrived = False
@@ -408,16 +412,16 @@ class SimulatedMember:
             world.save(self, self.state)
         self.resumed = True
         world.send(self, ev.MemberResumed(at=world.now, member=self.id, generation=self.acting))
-        self.enter(Place.UNWOUND)
+        self.enter(MemberPhase.UNWOUND)
 
     def _regroup(self, world: Surroundings) -> None:
         self.arrived = False  # an attempt that is not applied by now is dropped
         if self.poisoned:
             why = "RegroupError: too many open files"
             world.send(self, ev.RecoveryFailed(at=world.now, member=self.id, generation=self.acting, why=why))
-            self.enter(Place.UNWOUND)
+            self.enter(MemberPhase.UNWOUND)
             return
-        self._meet(world, Place.REGROUPING)
+        self._meet(world, MemberPhase.REGROUPING)
 
     def _resume(self, world: Surroundings) -> None:
         assert self.rank is not None
@@ -430,11 +434,13 @@ class SimulatedMember:
         self.was_sound = not self.spoilt or self.script.only_loss
         self.held = max((len(copy) for copy in world.saved(self) if len(copy) < self.target), default=None)
         self._say_resumed(world)
-        if self.resumes_in_tail or self.in_tail:  # whoever was interrupted there cannot leave its script's own code
+        if (
+            self.resumes_in_tail or self.in_tail
+        ):  # a member that was interrupted there cannot leave its script's own code
             self.in_tail = False
             self._go_on_in_tail(world)
         else:
-            self.enter(Place.BETWEEN)
+            self.enter(MemberPhase.BETWEEN)
 
     def _say_resumed(self, world: Surroundings) -> None:
         event = ev.MemberResumed(at=world.now, member=self.id, generation=self.acting, finite=self.was_sound)
@@ -447,8 +453,8 @@ class SimulatedMember:
         return True
 
     def _unwind(self, world: Surroundings) -> None:
-        self.in_tail = self.place is Place.EVALUATING
-        self.enter(Place.UNWOUND)
+        self.in_tail = self.phase is MemberPhase.EVALUATING
+        self.enter(MemberPhase.UNWOUND)
         self._report(world)
 
     # -- saying -------------------------------------------------------------------------------------------------------

@@ -10,35 +10,37 @@ from typing import TYPE_CHECKING
 from understudy.protocol.liveness import Condition, Sighting
 from understudy_testkit.simulator.invariants import Violation
 from understudy_testkit.simulator.member import SimulatedMember
-from understudy_testkit.simulator.places import MEETING_PLACES, Place
+from understudy_testkit.simulator.phases import MEETING_PHASES, MemberPhase
 
 if TYPE_CHECKING:
     from understudy_testkit.simulator.simulation import Simulation
 
 QUIET = 0.5  # seconds
 _SUSPICIOUS = 5.0
-_RECOVERS = frozenset({Place.UNWOUND, Place.AWAITING, Place.RECEIVING, Place.GIVING})
-_WAITS = MEETING_PLACES | _RECOVERS | {Place.FINISHED}
-_IN_STEP = frozenset({Place.COMPUTING, Place.COLLECTIVE, Place.FENCE, Place.APPLYING, Place.ESTABLISHING})
-_NOT_SEEN = frozenset({Place.STARTING, Place.LEAVING, Place.ENDED})
+_RECOVERS = frozenset({MemberPhase.UNWOUND, MemberPhase.AWAITING, MemberPhase.RECEIVING, MemberPhase.GIVING})
+_WAITS = MEETING_PHASES | _RECOVERS | {MemberPhase.FINISHED}
+_IN_STEP = frozenset(
+    {MemberPhase.COMPUTING, MemberPhase.COLLECTIVE, MemberPhase.FENCE, MemberPhase.APPLYING, MemberPhase.ESTABLISHING}
+)
+_NOT_SEEN = frozenset({MemberPhase.STARTING, MemberPhase.LEAVING, MemberPhase.ENDED})
 _SLACK = 0.3  # seconds for news to travel
 
 
 def sighting_of(member: SimulatedMember, now: float, moved_at: float) -> Sighting | None:
     """None for a process that has not said hello, or that the job does not need any more."""
-    if member.place in _NOT_SEEN:
+    if member.phase in _NOT_SEEN:
         return None
-    outside = member.place not in _IN_STEP
+    outside = member.phase not in _IN_STEP
     if member.halted is not None and (member.hung or now < member.halted_until):
         seconds = now - member.halted_since
         return Sighting(member=member.id, condition=member.halted, seconds=seconds, outside=outside)
     if member.rank is None:
         return None
     silent = now - moved_at
-    receiving = member.place is Place.RECEIVING and member.receives
+    receiving = member.phase is MemberPhase.RECEIVING and member.receives
     if silent < QUIET or receiving:
         return Sighting(member=member.id, condition=Condition.MOVING)
-    condition = Condition.WAITING if member.place in _WAITS else Condition.BUSY
+    condition = Condition.WAITING if member.phase in _WAITS else Condition.BUSY
     unchanged = silent if condition is Condition.BUSY and member.sleeps else 0.0
     return Sighting(
         member=member.id,
@@ -46,7 +48,7 @@ def sighting_of(member: SimulatedMember, now: float, moved_at: float) -> Sightin
         seconds=silent,
         unchanged=unchanged,
         outside=outside,
-        recovering=member.place in _RECOVERS,
+        recovering=member.phase in _RECOVERS,
         heard=member.heard,
     )
 
@@ -61,7 +63,7 @@ def suspicious(sightings: Iterable[Sighting]) -> bool:
 
 
 def check_kill(world: "Simulation", victim: SimulatedMember) -> None:
-    """8: nobody is ended for being slow, except by the rules; and never the last holder of a state."""
+    """8: no member is ended for being slow, except by the rules; and never the last holder of a state."""
     now, policy = world.now, world.policy
     if victim.rank is None or victim.state is None:
         return  # a spare or a joiner: it holds nothing
@@ -71,37 +73,38 @@ def check_kill(world: "Simulation", victim: SimulatedMember) -> None:
     silent = now - world.moved_at.get(victim.id, 0.0)
     if victim.busy_until and now < victim.busy_until + _SLACK:
         silent = max(silent, now - victim.busy_since)
-    limit = policy.busy_timeout / 2 if victim.place in _IN_STEP else policy.idle_timeout
-    stuck = silent >= policy.stall_floor and victim.place in _WAITS and victim.place not in _RECOVERS
+    limit = policy.busy_timeout / 2 if victim.phase in _IN_STEP else policy.idle_timeout
+    stuck = silent >= policy.stall_floor and victim.phase in _WAITS and victim.phase not in _RECOVERS
     if not gone and silent < limit and not stuck:
-        raise Violation(f"8: {victim.id} (rank {victim.rank}) was ended after {silent:.1f} s in {victim.place.value}")
+        raise Violation(f"8: {victim.id} (rank {victim.rank}) was ended after {silent:.1f} s in {victim.phase.value}")
     if gone and now - victim.halted_since < policy.unresponsive_timeout:
         raise Violation(f"8: {victim.id} was ended {now - victim.halted_since:.1f} s after it was stopped")
     if not policy.peer_memory and world.machine.round.state.established and _is_last_holder(world, victim):
-        raise Violation(f"8: {victim.id} (rank {victim.rank}) was ended, and nobody else holds its state")
+        raise Violation(f"8: {victim.id} (rank {victim.rank}) was ended, and no other member holds its state")
 
 
 def check_neglect(world: "Simulation", victim: SimulatedMember) -> None:
-    """9: who hangs while others wait for it is not left to a person, if others hold its state and a spare is there."""
+    """9: a member that hangs while others wait for it is not left to an operator, if others hold its state and a spare
+    is there."""
     machine = world.machine
     if victim.rank is None or victim.state is None or not machine.round.state.established:
         return
     if victim.id not in machine.roster.members:
-        return  # its rank was given to another one, and nobody waits for it
+        return  # its rank was given to another one, and no member waits for it
     if len(machine.round.state.twin_keys) < world.policy.world_size:
-        return  # news of who holds what were lost
+        return  # news of what members hold were lost
     others = [member for member in world.members.values() if member.alive and member.id != victim.id]
-    waits = any(member.place in MEETING_PLACES for member in others)
+    waits = any(member.phase in MEETING_PHASES for member in others)
     disturbed = any(member.hung or max(member.halted_until, member.busy_until) > world.now - 60 for member in others)
     if not waits or disturbed or _is_last_holder(world, victim):
         return
     home = machine.roster.members[victim.id].host
     if machine.pool.cannot_fill(1 + len(machine.round.vacancies()), world.now, freed=[home]) is None:
-        raise Violation(f"9: {victim.id} (rank {victim.rank}) hangs, others wait for it, and nobody ended it")
+        raise Violation(f"9: {victim.id} (rank {victim.rank}) hangs, others wait for it, and it was not ended")
 
 
 def _is_last_holder(world: "Simulation", victim: SimulatedMember) -> bool:
-    """Of any piece of the newest state. Whoever is halted itself does not count."""
+    """Of any piece of the newest state. A member that is halted itself does not count."""
     others = [
         member
         for member in world.members.values()

@@ -10,15 +10,15 @@ from random import Random
 
 from understudy.foundation.ids import HostId, Rank
 from understudy.protocol.commands import Outcome
-from understudy_testkit.simulator.acts import Act, ActedSimulation
+from understudy_testkit.simulator.cluster_faults import ClusterFault, ClusterFaultKind, HostPlan
 from understudy_testkit.simulator.cluster_scenarios import ClusterScenario, cluster_simulation_of, draw_cluster_scenario
 from understudy_testkit.simulator.faults import Fault, FaultKind, Moment
 from understudy_testkit.simulator.invariants import Violation
 from understudy_testkit.simulator.member import SimulatedMember
-from understudy_testkit.simulator.mishaps import HostPlan, Mishap, MishapKind
 from understudy_testkit.simulator.network import Weather
 from understudy_testkit.simulator.scenarios import Report, Scenario, draw_scenario, run_to_the_end, simulation_of
 from understudy_testkit.simulator.script import Script
+from understudy_testkit.simulator.scripted import ScriptedAct, ScriptedSimulation
 from understudy_testkit.simulator.simulation import PASSING, Simulation
 
 _LASTS = {
@@ -98,16 +98,16 @@ def play_slow_on_hosts(seed: int) -> Report:
     script = drawn.scenario.script
     slow = tuple(draw_slow(chance, script.world_size, script.steps) for _ in range(chance.randint(0, 2)))
     real = drawn.scenario.faults[: chance.choice((0, 0, 1))]
-    isolated = Mishap(
-        kind=MishapKind.COORDINATOR_ISOLATED, at=chance.uniform(3.0, 12.0), lasts=chance.choice((0.5, 4.0, 10.0))
+    isolated = ClusterFault(
+        kind=ClusterFaultKind.COORDINATOR_ISOLATED, at=chance.uniform(3.0, 12.0), lasts=chance.choice((0.5, 4.0, 10.0))
     )
-    mishaps = drawn.mishaps[: chance.choice((0, 0, 1))]
+    cluster_faults = drawn.cluster_faults[: chance.choice((0, 0, 1))]
     scenario = replace(drawn.scenario, faults=(*slow, *real))
-    drawn = replace(drawn, scenario=scenario, mishaps=(*mishaps, isolated))
+    drawn = replace(drawn, scenario=scenario, cluster_faults=(*cluster_faults, isolated))
     simulation = cluster_simulation_of(drawn)
     call = f"understudy_testkit.simulator.ordinary_scenarios.play_slow_on_hosts({seed})"
     report = run_to_the_end(seed, simulation, call, drawn)
-    if not real and not mishaps and not slow:
+    if not real and not cluster_faults and not slow:
         _must_succeed(simulation, seed, call)
     return report
 
@@ -155,7 +155,7 @@ def play_in_evaluations(seed: int) -> Report:
 
 
 def play_lossy(seed: int) -> Report:
-    """A recovery in which two of five messages are lost: whoever has left its step is asked again, not ended."""
+    """A recovery in which two of five messages are lost: a member that has left its step is asked again, not ended."""
     chance = Random(f"lossy {seed}")
     scenario = draw_scenario(seed)
     script = replace(scenario.script, steps=4)
@@ -167,7 +167,7 @@ def play_lossy(seed: int) -> Report:
 
 
 def play_hang_after_recovery(seed: int) -> Report:
-    """A rank was replaced, or everybody went back to an agreed state; then another one hangs. Whoever has resumed holds
+    """A rank was replaced, or all went back to an agreed state; then another one hangs. A member that has resumed holds
     its state again, so the one that hangs is replaced as well."""
     chance = Random(f"hang after {seed}")
     scenario = draw_scenario(seed)
@@ -186,13 +186,13 @@ def play_hang_after_recovery(seed: int) -> Report:
 
 
 def play_without_kept_spares(seed: int) -> Report:
-    """Somebody has asked for no spares any more; then a rank hangs. A new process can be started in its place."""
+    """An operator has asked for no spares any more; then a rank hangs. A new process can be started in its place."""
     chance = Random(f"not kept {seed}")
     scenario = draw_scenario(seed)
     script = Script(world_size=4, steps=30, fenced=True, shards=chance.choice((1, 2)))
     hang = Fault(kind=FaultKind.HANG, moment=Moment.COMPUTING, rank=Rank(chance.randrange(4)), step=20)
     policy = replace(scenario.policy, world_size=4, spares=1, max_replacements=100)
-    simulation = ActedSimulation(str(seed), script, policy, [Act(step=5, spares=(0,), faults=(hang,))])
+    simulation = ScriptedSimulation(str(seed), script, policy, [ScriptedAct(step=5, spares=(0,), faults=(hang,))])
     call = f"understudy_testkit.simulator.ordinary_scenarios.play_without_kept_spares({seed})"
     report = run_to_the_end(seed, simulation, call, hang)
     _must_succeed(simulation, seed, call)
@@ -250,11 +250,11 @@ def play_without_coordinator(seed: int) -> Report:
     chance = Random(f"nobody leads {seed}")
     drawn: ClusterScenario = draw_cluster_scenario(seed)
     script = replace(drawn.scenario.script, steps=60)
-    away = Mishap(kind=MishapKind.COORDINATOR, at=8.0, lasts=chance.choice((100.0, 180.0, 600.0)))
+    away = ClusterFault(kind=ClusterFaultKind.COORDINATOR, at=8.0, lasts=chance.choice((100.0, 180.0, 600.0)))
     kill = Fault(kind=FaultKind.KILL, moment=Moment.COMPUTING, rank=Rank(chance.randrange(script.world_size)), step=40)
     scenario = replace(drawn.scenario, script=script, weather=Weather(), faults=(kill,))
     spare = HostPlan(id=HostId("more"), ranks=0, spares=2)
-    drawn = replace(drawn, scenario=scenario, places=(*drawn.places, spare), mishaps=(away,))
+    drawn = replace(drawn, scenario=scenario, places=(*drawn.places, spare), cluster_faults=(away,))
     simulation = cluster_simulation_of(drawn)
     call = f"understudy_testkit.simulator.ordinary_scenarios.play_without_coordinator({seed})"
     report = run_to_the_end(seed, simulation, call, drawn)

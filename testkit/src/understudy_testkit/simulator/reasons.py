@@ -48,7 +48,7 @@ def why_stop_is_wrong(stop: StopJob, world: "World") -> str | None:
     if kind in ("no live twin", "no state left") and (step := _saved_everywhere(world)) is not None:
         return f"a copy of the state before step {step} is saved for every rank, but the job stopped: {stop.reason}"
     if kind == "bad state and nothing below" and not world.somebody_was_bad:
-        return f"nobody's state was bad, but the job stopped: {stop.reason}"
+        return f"no state was bad, but the job stopped: {stop.reason}"
     if kind == "no live twin" and _every_shard_has_a_holder(world):
         return f"every shard is held by a living member, but the job stopped: {stop.reason}"
     if kind == "no state left" and any(map(_holds_state, world.members.values())):
@@ -79,7 +79,7 @@ def _every_shard_has_a_holder(world: "World") -> bool:
 
 def _sat_out(member: SimulatedMember, world: "World") -> bool:
     """The world went on without it: what it holds is older than what the others hold, and can be joined to nothing.
-    Whoever takes part is one step behind the others at most, and that step it can still apply or receive."""
+    A member that takes part is one step behind the others at most, and that step it can still apply or receive."""
     assert member.state is not None
     behind = world.invariants.committed - len(member.state)
     return behind > 1 or (behind == 1 and member.rank in world.invariants.absent)

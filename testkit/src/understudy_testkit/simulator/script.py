@@ -1,4 +1,4 @@
-"""What is played: how many ranks, how many steps, who is whose twin. Knows nothing of faults, time or messages."""
+"""What is played: how many ranks, how many steps, which ranks are twins. Knows nothing of faults, time or messages."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ State = tuple[int, ...]
 class Script:
     """`shards`: how many different pieces of state there are; ranks with the same piece are twins.
 
-    `crossed`: every rank holds two pieces, one with its row and one with its column, and nobody has a twin.
+    `crossed`: every rank holds two pieces, one with its row and one with its column, and no rank has a twin.
     `fenced`: ranks wait for each other before they apply. Only a world of one shard may go without.
     """
 

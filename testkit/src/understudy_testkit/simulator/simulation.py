@@ -24,36 +24,36 @@ from understudy_testkit.simulator.invariants import Violation
 from understudy_testkit.simulator.member import SimulatedMember
 from understudy_testkit.simulator.network import Network, Weather
 from understudy_testkit.simulator.observing import QUIET, check_kill, check_neglect, sighting_of, suspicious
-from understudy_testkit.simulator.places import MEETING_PLACES, Meeting, Place
+from understudy_testkit.simulator.phases import MEETING_PHASES, Meeting, MemberPhase
 from understudy_testkit.simulator.reasons import why_stop_is_wrong
 from understudy_testkit.simulator.script import Script
 from understudy_testkit.simulator.world import World
 
-DURATIONS: dict[Place, tuple[float, float]] = {
-    Place.STARTING: (1.0, 4.0),
-    Place.IDLE: (0.1, 0.5),
-    Place.SETUP: (0.2, 1.0),
-    Place.REHEARSING: (0.5, 2.0),
-    Place.COMPUTING: (0.05, 0.15),
-    Place.COLLECTIVE: (0.0, 0.05),
-    Place.FENCE: (0.0, 0.03),
-    Place.APPLYING: (0.005, 0.02),
-    Place.ESTABLISHING: (0.0, 0.01),
-    Place.BETWEEN: (0.0, 0.002),
-    Place.EVALUATING: (0.0, 0.05),
-    Place.APPLYING_VERDICT: (0.005, 0.02),
-    Place.REGROUPING: (0.0, 0.05),
-    Place.AWAITING: (0.0, 0.3),
-    Place.RECEIVING: (0.1, 0.5),
-    Place.FINISHED: (1.0, 1.0),
-    Place.LEAVING: (0.0, 0.2),
+DURATIONS: dict[MemberPhase, tuple[float, float]] = {
+    MemberPhase.STARTING: (1.0, 4.0),
+    MemberPhase.IDLE: (0.1, 0.5),
+    MemberPhase.SETUP: (0.2, 1.0),
+    MemberPhase.REHEARSING: (0.5, 2.0),
+    MemberPhase.COMPUTING: (0.05, 0.15),
+    MemberPhase.COLLECTIVE: (0.0, 0.05),
+    MemberPhase.FENCE: (0.0, 0.03),
+    MemberPhase.APPLYING: (0.005, 0.02),
+    MemberPhase.ESTABLISHING: (0.0, 0.01),
+    MemberPhase.BETWEEN: (0.0, 0.002),
+    MemberPhase.EVALUATING: (0.0, 0.05),
+    MemberPhase.APPLYING_VERDICT: (0.005, 0.02),
+    MemberPhase.REGROUPING: (0.0, 0.05),
+    MemberPhase.AWAITING: (0.0, 0.3),
+    MemberPhase.RECEIVING: (0.1, 0.5),
+    MemberPhase.FINISHED: (1.0, 1.0),
+    MemberPhase.LEAVING: (0.0, 0.2),
 }
 """Seconds in a place; for a meeting, from its completion until a member has noticed it."""
 
 WAIT_AT_MEETING = 0.1  # about as long as the fastest rank waits for the slowest
 
 LOOK_EVERY = 1.0  # seconds between two looks of an agent
-OPERATOR_AFTER = 400.0  # seconds until a person ends a process that hangs and that nobody may end
+OPERATOR_AFTER = 400.0  # seconds until an operator ends a process that hangs and that the machine may not end
 NOTICED_AFTER = 0.05  # seconds until an agent has seen that a member moves again
 LONGEST_GAP = 16.0  # seconds between two tellings of the same
 CLOSELY_FOR = 5.0  # seconds for which an agent tells what it sees, once it was asked
@@ -98,7 +98,9 @@ class Simulation(World):
         self.moved_at: dict[MemberId, float] = {}
         self._closely_until = float("-inf")
         self.livelocked = False
-        self.gives_up_after: float | None = None  # planted: survivors of a fault end themselves when nobody leads
+        self.gives_up_after: float | None = (
+            None  # a seeded bug: survivors of a fault end themselves when no coordinator leads
+        )
         self._told_trouble = False
         self._told: frozenset[tuple[MemberId, Condition]] = frozenset()
         self._told_at, self._gap = float("-inf"), LOOK_EVERY
@@ -167,7 +169,7 @@ class Simulation(World):
         self.later(LOOK_EVERY, self._observe)
 
     def _look_around(self) -> None:
-        """Told when something is wrong, when somebody asked, and once more when all is well again."""
+        """Told when something is wrong, when it was asked for, and once more when all is well again."""
         if self.gives_up_after is not None:
             self._give_up(self.gives_up_after)
         seen = [sighting for member in self.members.values() if (sighting := self._sighting(member)) is not None]
@@ -182,9 +184,9 @@ class Simulation(World):
         self._told_trouble = wrong
 
     def _give_up(self, after: float) -> None:
-        """Planted: whoever has waited so long for a rank that is gone ends itself."""
+        """A seeded bug: a member that has waited so long for a rank that is gone ends itself."""
         for member in list(self.members.values()):
-            waits = member.alive and member.place in MEETING_PLACES and member.heard == member.acting
+            waits = member.alive and member.phase in MEETING_PHASES and member.heard == member.acting
             if waits and self._now - self.moved_at.get(member.id, self._now) > after:
                 self.end(member, _script_error(member))
 
@@ -250,11 +252,11 @@ class Simulation(World):
         member.move(self)
         if was_silent and self._told_trouble:
             self.later(NOTICED_AFTER, self._look_around)
-        if member.place is not Place.FINISHED:
+        if member.phase is not MemberPhase.FINISHED:
             self.moved_at[member.id] = self._now
         if member.ticket != ticket:
             self._follow(member, ticket)
-        elif member.place is Place.FINISHED:
+        elif member.phase is MemberPhase.FINISHED:
             self._schedule(member)
 
     def _follow(self, member: SimulatedMember, before: int) -> None:
@@ -262,25 +264,25 @@ class Simulation(World):
         if member.ticket == before or not member.alive:
             return
         self.moved_at[member.id] = self._now
-        if member.place not in MEETING_PLACES:
+        if member.phase not in MEETING_PHASES:
             self._schedule(member)
         if self.pending:
             self._strike(None, member)
-            if member.place in (Place.AWAITING, Place.RECEIVING):
+            if member.phase in (MemberPhase.AWAITING, MemberPhase.RECEIVING):
                 giver = self.donor(member)
                 if giver is not None:
                     self._strike(Moment.DONATE, giver)
 
     def _schedule(self, member: SimulatedMember) -> None:
-        duration = DURATIONS.get(member.place)
+        duration = DURATIONS.get(member.phase)
         if duration is not None:
             low, high = duration
-            if member.place is Place.RECEIVING:
+            if member.phase is MemberPhase.RECEIVING:
                 low, high = low + self.script.transfer_seconds, high + self.script.transfer_seconds
             self.later(low + (high - low) * self.chance.random(), self._move, member, member.ticket)
 
     def is_complete(self, meeting: Meeting) -> bool:
-        return super().is_complete(meeting) and not (self.livelocked and meeting[1] == Place.COLLECTIVE.value)
+        return super().is_complete(meeting) and not (self.livelocked and meeting[1] == MemberPhase.COLLECTIVE.value)
 
     def arrive(self, member: SimulatedMember, meeting: Meeting) -> None:
         super().arrive(member, meeting)
@@ -301,7 +303,7 @@ class Simulation(World):
                 if fault.moment in AT_ONCE:
                     self._hit(fault, member, member.ticket)
                 else:
-                    stay = DURATIONS.get(member.place, (0.01, 0.01))[0] or WAIT_AT_MEETING
+                    stay = DURATIONS.get(member.phase, (0.01, 0.01))[0] or WAIT_AT_MEETING
                     self.later(self.chance.random() * stay, self._hit, fault, member, member.ticket)
                 return
 
@@ -312,7 +314,7 @@ class Simulation(World):
         if fault.moment is Moment.IDLE_SPARE and fault.kind in PASSING and (known is None or known.rank is not None):
             self.pending.append(fault)  # it was a founding member that had not been told its rank
             return
-        name = fault.moment.value if member.ticket == ticket else NAMES[member.place]
+        name = fault.moment.value if member.ticket == ticket else NAMES[member.phase]
         self.fired[name] += 1
         victims = [member]
         if fault.also is not None:
@@ -325,7 +327,7 @@ class Simulation(World):
             victims = [other for other in ranks if self._can_be_hit(fault, other)]
         self.somebody_was_bad |= fault.kind in (FaultKind.FLIP, FaultKind.SPOIL)
         for victim in victims:
-            self.story.append(f"fault: {fault.kind.value} {victim.id} (rank {victim.rank}) {victim.place.value}")
+            self.story.append(f"fault: {fault.kind.value} {victim.id} (rank {victim.rank}) {victim.phase.value}")
             if fault.kind is FaultKind.FLIP:
                 victim.corrupt = victim.state is not None
                 self.fired["flip"] += 1
@@ -353,7 +355,8 @@ class Simulation(World):
                 self.end(victim, cause)
 
     def _end_by_hand(self, victim: SimulatedMember) -> None:
-        """Nobody ends the last holder of a state for hanging. Sooner or later a person does, who has read why."""
+        """The machine never ends the last holder of a state for hanging. Sooner or later an operator does, after
+        reading why."""
         if victim.alive:
             check_neglect(self, victim)
             self.fired["ended by hand"] += 1
@@ -377,10 +380,10 @@ class Simulation(World):
         return None
 
     def _can_be_hit(self, fault: Fault, member: SimulatedMember) -> bool:
-        """A script that hangs after its last step is nobody's business but its author's: no such hangs here."""
+        """A script that hangs after its last step is its author's business: no such hangs here."""
         if fault.kind is FaultKind.LIVELOCK and not member.established:
             return False
-        over = member.place in (Place.FINISHED, Place.LEAVING) and fault.kind is FaultKind.HANG
+        over = member.phase in (MemberPhase.FINISHED, MemberPhase.LEAVING) and fault.kind is FaultKind.HANG
         return member.alive and not member.hung and not over
 
 

@@ -124,7 +124,7 @@ def _machine(machine: JobMachine) -> Snapshot:
 def _member(member: SimulatedMember) -> Snapshot:
     return (
         member.id,
-        member.place.value,
+        member.phase.value,
         member.rank,
         member.assigned_in,
         member.heard,

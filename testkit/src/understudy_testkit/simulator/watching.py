@@ -8,7 +8,7 @@ from understudy.protocol import events as ev
 
 if TYPE_CHECKING:
     from understudy_testkit.simulator.member import SimulatedMember
-    from understudy_testkit.simulator.places import Surroundings
+    from understudy_testkit.simulator.phases import Surroundings
 
 
 def after_commit(member: "SimulatedMember", world: "Surroundings") -> None:

@@ -1,7 +1,7 @@
 """What the timed simulation and the explorer share: members, meetings, the machine, and the carrying out of commands.
 
-Knows who exists and which meetings are complete. Does not know when things happen: subclasses say how a message
-travels (`transmit`, `send`) and how a loss is noticed (`on_gone`).
+Knows which members exist and which meetings are complete. Does not know when things happen: subclasses say how a
+message travels (`transmit`, `send`) and how a loss is noticed (`on_gone`).
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +28,7 @@ from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
 from understudy_testkit.simulator.invariants import Invariants, Violation
 from understudy_testkit.simulator.member import SimulatedMember
-from understudy_testkit.simulator.places import Meeting, Place
+from understudy_testkit.simulator.phases import Meeting, MemberPhase
 from understudy_testkit.simulator.script import Script, State
 
 
@@ -132,7 +132,7 @@ class World(ABC):
     def end(self, member: SimulatedMember, cause: Cause) -> None:
         """A process is no more. What it sent may still arrive."""
         if member.alive:
-            member.enter(Place.ENDED)
+            member.enter(MemberPhase.ENDED)
             self.on_gone(member, cause)
 
     # -- what members need --------------------------------------------------------------------------------------------
@@ -146,13 +146,15 @@ class World(ABC):
         return self.meetings.get(meeting, 0) | absent == self.script.everybody
 
     def donor(self, receiver: SimulatedMember) -> SimulatedMember | None:
-        """Somebody to take the state from, once everything that the receiver needs can be had from its donors."""
+        """A member to take the state from, once everything that the receiver needs can be had from its donors."""
         if receiver.from_copy:
             return self._giver(receiver.donors[0], None, leaver=False)
         wanted = set(receiver.holdings)
         named = {piece for rank in receiver.donors for piece in self.script.holdings(rank)}
         if not wanted <= named:
-            raise Violation(f"2: rank {receiver.rank} is to receive from {receiver.donors}, who do not hold all of it")
+            raise Violation(
+                f"2: rank {receiver.rank} is to receive from {receiver.donors}, which do not hold all of it"
+            )
         ready = [
             member
             for rank in receiver.donors
@@ -161,13 +163,13 @@ class World(ABC):
         return ready[0] if wanted <= {piece for member in ready for piece in member.holdings} else None
 
     def _giver(self, rank: Rank, step: int | None, leaver: bool) -> SimulatedMember | None:
-        """`step`: the state that it must hold; None if it gives a copy of somebody else's."""
+        """`step`: the state that it must hold; None if it gives a copy of another rank's."""
         member = self._leaver_of(rank) if leaver else self.invariants.actor(rank)
         able = member is not None and member.alive and not member.hung and step in (None, member.holds)
         return member if able else None
 
     def _leaver_of(self, rank: Rank) -> SimulatedMember | None:
-        return next((m for m in self.members.values() if m.rank == rank and m.place is Place.GIVING), None)
+        return next((m for m in self.members.values() if m.rank == rank and m.phase is MemberPhase.GIVING), None)
 
     def on_acting(self, member: SimulatedMember) -> None:
         self.invariants.on_acting(member)

@@ -8,7 +8,7 @@ from understudy_testkit.benchmark.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RunPaths:
     """Where one run happens."""
 
     folder: Path  # of this run; the arm may keep checkpoints and logs in it
@@ -32,7 +32,7 @@ class Arm:
     name: str
     title: str
     settings: Mapping[str, str]
-    command: Callable[[Scenario, Place], Command]
+    command: Callable[[Scenario, RunPaths], Command]
     missing: Callable[[], str | None] = lambda: None  # why it cannot run here
     survives_faults: bool = True
     modes: tuple[str, ...] = ("ddp",)

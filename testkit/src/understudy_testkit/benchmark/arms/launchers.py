@@ -2,34 +2,41 @@
 
 import sys
 
-from understudy_testkit.benchmark.arms.arm import Arm, Command, Place
+from understudy_testkit.benchmark.arms.arm import Arm, Command, RunPaths
 from understudy_testkit.benchmark.scenario import Scenario
 
 _WORKERS = "understudy_testkit.benchmark.workers"
 _OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
-def _torchrun(scenario: Scenario, place: Place, *flags: str) -> tuple[str, ...]:
+def _torchrun(scenario: Scenario, place: RunPaths, *flags: str) -> tuple[str, ...]:
     logs = ("--log-dir", str(place.folder / "torchrun"))  # it would leave a folder among the temporary ones
     launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", *logs)
     return (*launcher, "--nproc-per-node", str(scenario.work.ranks), *flags)
 
 
-def _bare(scenario: Scenario, place: Place) -> Command:
+def _bare(scenario: Scenario, place: RunPaths) -> Command:
     arguments = (*_torchrun(scenario, place), "-m", f"{_WORKERS}.bare", *place.worker_arguments)
     return Command(arguments=arguments)
 
 
-def _restart(scenario: Scenario, place: Place) -> Command:
+def _restart(scenario: Scenario, place: RunPaths) -> Command:
     flags = ("--max-restarts", "100", "--monitor-interval", "0.1")
     arguments = (*_torchrun(scenario, place, *flags), "-m", f"{_WORKERS}.restart", *place.worker_arguments)
     return Command(arguments=arguments, environment=_OWN_STORE)
 
 
-def _understudy(scenario: Scenario, place: Place) -> Command:
+def _understudy(scenario: Scenario, place: RunPaths) -> Command:
     run = (sys.executable, "-m", "understudy", "run", "--nproc-per-node", str(scenario.work.ranks))
-    flags = ("--spares", str(scenario.spares), "--run-dir", str(place.folder / "understudy"), "--hang-floor", "2.0")
-    start = ("--fork-first-ranks", "never")
+    flags = (
+        "--spares",
+        str(scenario.spares),
+        "--run-dir",
+        str(place.folder / "understudy"),
+        "--step-timeout-min",
+        "2.0",
+    )
+    start = ("--fork-initial-ranks", "never")
     return Command(arguments=(*run, *flags, *start, "-m", f"{_WORKERS}.understudy", *place.worker_arguments))
 
 
@@ -62,8 +69,8 @@ UNDERSTUDY = Arm(
     title="understudy run with a warm spare",
     settings={
         "--spares (scenario)": "idle processes that hold no rank until they are needed",
-        "--fork-first-ranks never": "ranks start as under torchrun; a faster start would hide what faults cost",
-        "--hang-floor 2.0": "a rank without progress for 2 s counts as hung (the default is made for long steps)",
+        "--fork-initial-ranks never": "ranks start as under torchrun; a faster start would hide what faults cost",
+        "--step-timeout-min 2.0": "a rank without progress for 2 s counts as hung (the default is made for long steps)",
     },
     command=_understudy,
     modes=("ddp", "hsdp"),

@@ -3,13 +3,13 @@
 import importlib.util
 import sys
 
-from understudy_testkit.benchmark.arms.arm import Arm, Command, Place
+from understudy_testkit.benchmark.arms.arm import Arm, Command, RunPaths
 from understudy_testkit.benchmark.scenario import Scenario
 
 _LAUNCHER = "understudy_testkit.benchmark.arms.nvrx_launcher"
 
 
-def _command(_: Scenario, place: Place) -> Command:
+def _command(_: Scenario, place: RunPaths) -> Command:
     return Command(arguments=(sys.executable, "-m", _LAUNCHER, *place.worker_arguments))
 
 
@@ -42,7 +42,7 @@ NVRX = Arm(
         "monitor_process_interval 0.1 s (default 1)": "a death is seen within 0.1 s; longer is for many workers",
         "monitor_thread_interval 0.2 s (default 1)": "the thread ends within 0.2 s; longer is for many workers",
         "progress_watchdog_interval 0.2 s (default 1)": "spares wake up within 0.2 s to take part in a restart",
-        "last_call_wait 0 (default 1 s)": "it only collects causes; who is dead is read after a barrier of all",
+        "last_call_wait 0 (default 1 s)": "it only collects causes; the dead ranks are read after a barrier of all",
         "call_wrapper.ping() in every step": "a rank that runs but makes no steps is noticed too",
         "TORCH_CPP_LOG_LEVEL=error": "its guide: waiting in the store would print warnings all the time",
     },

@@ -28,7 +28,7 @@ from understudy_testkit.benchmark.scenario import Scenario
 
 _HOST = "127.0.0.1"
 _POLL = 0.05
-_MONITORS_PATIENCE = 3.0  # each worker has a monitor process, which ends after it has told the store of its worker
+_MONITORS_TIMEOUT = 3.0  # each worker has a monitor process, which ends after it has told the store of its worker
 
 
 class Processes:
@@ -56,7 +56,7 @@ class Processes:
         for worker in self._workers:
             if worker.poll() is None:
                 worker.kill()
-        deadline = time.monotonic() + _MONITORS_PATIENCE
+        deadline = time.monotonic() + _MONITORS_TIMEOUT
         while self._monitors() and time.monotonic() < deadline:
             time.sleep(_POLL)
         self._server.kill()

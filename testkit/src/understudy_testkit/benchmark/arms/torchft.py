@@ -3,16 +3,18 @@
 import importlib.util
 import sys
 
-from understudy_testkit.benchmark.arms.arm import Arm, Command, Place
+from understudy_testkit.benchmark.arms.arm import Arm, Command, RunPaths
 from understudy_testkit.benchmark.scenario import Scenario
 
 _LAUNCHER = "understudy_testkit.benchmark.arms.torchft_launcher"
 _TUNED_LIGHTHOUSE = ("--quorum-tick-ms", "20", "--join-timeout-ms", "3000", "--heartbeat-timeout-ms", "1000")
 _TUNED_WORKER = ("--group-timeout", "2", "--heartbeat-interval", "0.05")
-_REVIVE = ("--stopped-patience", "2")
+_REVIVE = ("--stopped-timeout", "2")
 
 
-def _launch(scenario: Scenario, place: Place, ranks: int, flags: tuple[str, ...], worker: tuple[str, ...]) -> Command:
+def _launch(
+    scenario: Scenario, place: RunPaths, ranks: int, flags: tuple[str, ...], worker: tuple[str, ...]
+) -> Command:
     """With ddp a group is one rank; with hsdp it is one replica, of `shards` ranks."""
     shards = 1 if scenario.work.mode == "ddp" else scenario.work.ranks // 2
     launcher = (sys.executable, "-m", _LAUNCHER, *place.worker_arguments)
@@ -20,15 +22,15 @@ def _launch(scenario: Scenario, place: Place, ranks: int, flags: tuple[str, ...]
     return Command(arguments=(*launcher, *flags, "--", *worker))
 
 
-def _as_in_readme(scenario: Scenario, place: Place) -> Command:
+def _as_in_readme(scenario: Scenario, place: RunPaths) -> Command:
     return _launch(scenario, place, scenario.work.ranks, (), ())
 
 
-def _tuned(scenario: Scenario, place: Place) -> Command:
+def _tuned(scenario: Scenario, place: RunPaths) -> Command:
     return _launch(scenario, place, scenario.work.ranks, (*_TUNED_LIGHTHOUSE, *_REVIVE), _TUNED_WORKER)
 
 
-def _spares(scenario: Scenario, place: Place) -> Command:
+def _spares(scenario: Scenario, place: RunPaths) -> Command:
     ranks = scenario.work.ranks
     flags = (*_TUNED_LIGHTHOUSE, *_REVIVE, "--min-replicas", str(ranks))
     return _launch(scenario, place, ranks + scenario.spares, flags, (*_TUNED_WORKER, "--fixed-with-spares"))
@@ -91,7 +93,7 @@ TORCHFT_SPARES = Arm(
         "WorldSizeMode.FIXED_WITH_SPARES, min_replica_size = ranks": "every step has the gradients of all ranks",
         "more groups (scenario)": "the warm spares: they compute every step, with gradients that count as zero",
         "lighthouse --min_replicas = ranks": "fewer groups could not commit a step, so they need no quorum",
-        "data by manager.participating_rank()": "whoever takes a rank takes its samples; costs a wait for the quorum",
+        "data by manager.participating_rank()": "a process takes the samples of its rank; costs a wait for the quorum",
     },
     command=_spares,
     missing=_missing,

@@ -5,7 +5,7 @@ for all groups does the same with less: one process per rank, and a death is see
 dies the others of the group are ended and all are started again, as torchrun would. It ends with 0 when every group has
 ended with 0. The lighthouse listens on a free port of this machine.
 
-A group that is stopped for `--stopped-patience` seconds is killed and started again; it would never come back.
+A group that is stopped for `--stopped-timeout` seconds is killed and started again; it would never come back.
 
 `python -m understudy_testkit.benchmark.arms.torchft_launcher --scenario FILE --folder FOLDER [options] --
 [worker options]`
@@ -28,7 +28,7 @@ from understudy_testkit.benchmark.processes import free_port
 
 _POLL = 0.05
 _MANY_STARTS = 100
-_LIGHTHOUSE_PATIENCE = 60.0
+_LIGHTHOUSE_TIMEOUT = 60.0
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class Lighthouse:
         return "http://{}:{}".format(*self._place)
 
     def wait_until_it_listens(self) -> None:
-        deadline = time.monotonic() + _LIGHTHOUSE_PATIENCE
+        deadline = time.monotonic() + _LIGHTHOUSE_TIMEOUT
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
                 socket.create_connection(self._place, timeout=1).close()
@@ -110,8 +110,8 @@ class Launcher:
             if died := group.died:
                 _say(f"group {group.number} has died: {died}")
                 self._start_again(group, now)
-            elif now - group.runs_at > self._options.stopped_patience:
-                _say(f"group {group.number} is killed: stopped for {self._options.stopped_patience} s")
+            elif now - group.runs_at > self._options.stopped_timeout:
+                _say(f"group {group.number} is killed: stopped for {self._options.stopped_timeout} s")
                 self._start_again(group, now)
 
     def _start_again(self, group: Group, now: float) -> None:
@@ -156,7 +156,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quorum-tick-ms", type=int, default=100)
     parser.add_argument("--join-timeout-ms", type=int, default=10000)
     parser.add_argument("--heartbeat-timeout-ms", type=int, default=5000)
-    parser.add_argument("--stopped-patience", type=float, default=5.0, help="seconds until a stopped group is killed")
+    parser.add_argument("--stopped-timeout", type=float, default=5.0, help="seconds until a stopped group is killed")
     parser.add_argument("worker", nargs="*", help="after `--`: for every worker")
     return parser.parse_args()
 

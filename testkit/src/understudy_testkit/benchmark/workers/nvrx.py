@@ -49,7 +49,7 @@ _GROUP_TIMEOUT = timedelta(seconds=3)
 _HARD = timedelta(seconds=5)
 _WATCHDOG = timedelta(seconds=0.2)
 _MONITOR = timedelta(seconds=0.1)  # below _WATCHDOG: a monitor that always has a timestamp to read never checks
-_STORE_PATIENCE = timedelta(seconds=60)
+_STORE_TIMEOUT = timedelta(seconds=60)
 
 
 class SharedStore(TCPStore, StoreMixin):  # type: ignore[misc]
@@ -58,10 +58,10 @@ class SharedStore(TCPStore, StoreMixin):  # type: ignore[misc]
 
     def __init__(self) -> None:
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        super().__init__(host, port, is_master=False, wait_for_workers=False, timeout=_STORE_PATIENCE)
+        super().__init__(host, port, is_master=False, wait_for_workers=False, timeout=_STORE_TIMEOUT)
 
 
-class Snapshots:
+class LocalCheckpoints:
     """One file, written by rank 0 in the background: with data parallelism every rank has the same state. Nothing here
     is collective, so that a save cannot hang on a dead rank."""
 
@@ -101,7 +101,7 @@ class Process:
     model: nn.Module
     data: Batches
     store: SharedStore
-    snapshots: Snapshots
+    snapshots: LocalCheckpoints
     optimizer: torch.optim.Optimizer = field(init=False)
     replica: DistributedDataParallel | None = None  # kept here only, so that it can be let go of (see leave_group)
     recorder: Recorder | None = None  # of the rank that this process holds now; none while it is in reserve
@@ -144,7 +144,7 @@ class NotingAbort(Abort):  # type: ignore[misc]
 class SettleSnapshots(Finalize):  # type: ignore[misc]
     """Before the barrier of a restart, so that all ranks then find the same newest checkpoint."""
 
-    def __init__(self, snapshots: Snapshots) -> None:
+    def __init__(self, snapshots: LocalCheckpoints) -> None:
         self._snapshots = snapshots
 
     def __call__(self, state: Any) -> Any:
@@ -207,7 +207,8 @@ def protected(process: Process) -> Callable[[Process], None]:
 
 
 def warm_up(work: Work) -> None:
-    """One step in a group of one, so that nobody loads libraries during a recovery: a spare has done it long before."""
+    """One step in a group of one, so that no process loads libraries during a recovery: a spare has done it long
+    before."""
     dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     model = DistributedDataParallel(build_model(work), gradient_as_bucket_view=True)
     optimizer = build_optimizer(model)
@@ -229,7 +230,7 @@ def main() -> None:
         host_store()
     scenario, folder = told_by_runner()
     warm_up(scenario.work)
-    snapshots = Snapshots(folder / "checkpoint.pt")
+    snapshots = LocalCheckpoints(folder / "checkpoint.pt")
     model, data = build_model(scenario.work), build_data(scenario.work)
     process = Process(scenario, folder, model, data, SharedStore(), snapshots)
     gc.collect()

@@ -52,7 +52,7 @@ from understudy_testkit.benchmark.workload import (
     told_by_runner,
 )
 
-_START_PATIENCE = 120.0
+_START_TIMEOUT = 120.0
 
 
 def _options() -> argparse.Namespace:
@@ -196,11 +196,11 @@ class Training:
             self._recorder.noticed(what)
 
     def _wait_for_all(self) -> None:
-        """Whoever is started again finds the marks of all, and goes on at once."""
+        """A process that is started again finds the marks of all, and goes on at once."""
         marks = self._folder / "torchft-started"
         marks.mkdir(exist_ok=True)
         (marks / str(self._fixed_rank)).touch()
-        deadline = time.monotonic() + _START_PATIENCE
+        deadline = time.monotonic() + _START_TIMEOUT
         while len(os.listdir(marks)) < self._options.groups * self._options.shards and time.monotonic() < deadline:
             time.sleep(0.01)
 

@@ -1,4 +1,4 @@
-"""Days on several hosts: coordinators that are away while a rank is lost, and one that is cut off from everybody."""
+"""Days on several hosts: coordinators that are away while a rank is lost, and one that is cut off from all hosts."""
 
 import time
 from collections.abc import Iterator
@@ -6,16 +6,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from understudy_testkit.faults import etcd_servers, namespaces
+from understudy_testkit.faults.assertions import NotProven, Setup, perform, require_success
 from understudy_testkit.faults.clusters import Cluster, running
 from understudy_testkit.faults.namespaces import NamespaceHost, hosts
-from understudy_testkit.faults.proving import NotProven, Setup, perform, require_success
 
 Network = dict[str, NamespaceHost]
 
 
 def _setup(pause: float) -> Setup:
-    trainee = ("--pause", str(pause))
-    return Setup(ranks=2, spares=0, steps=120, flags=("--digest-every", "1"), trainee=trainee)
+    script_args = ("--pause", str(pause))
+    return Setup(ranks=2, spares=0, steps=120, flags=("--ledger-digest-every", "1"), script_args=script_args)
 
 
 @contextmanager
@@ -23,8 +23,8 @@ def _job(folder: Path, *, in_memory: bool) -> Iterator[tuple[Cluster, Network]]:
     if (missing := namespaces.why_not() or etcd_servers.why_not()) is not None:
         raise NotProven(f"not run: {missing}")
     with (
-        hosts(("boss", "keeper", "a", "b", "spare")) as network,
-        etcd_servers.running_on(folder / "etcd", [network["keeper"]]) as etcd,
+        hosts(("boss", "state_store", "a", "b", "spare")) as network,
+        etcd_servers.running_on(folder / "etcd", [network["state_store"]]) as etcd,
     ):
         cluster = Cluster(
             folder=folder / "job",
@@ -45,7 +45,7 @@ def _end(cluster: Cluster, folder: Path, what: str, seconds: float) -> None:
 
 
 def away_during_a_fault(folder: Path, seconds: float) -> str:
-    """The only coordinator is killed, then a rank; later somebody starts a coordinator again."""
+    """The only coordinator is killed, then a rank; later a coordinator is started again."""
     with _job(folder, in_memory=False) as (cluster, network):
         leader = cluster.started["coordinator-boss"]
         leader.kill()
@@ -61,7 +61,7 @@ def away_during_a_fault(folder: Path, seconds: float) -> str:
 
 
 def cut_off(folder: Path, seconds: float) -> str:
-    """Its memory is all that it has, so nobody else can lead."""
+    """Its memory is all that it has, so no other coordinator can lead."""
     with _job(folder, in_memory=True) as (cluster, network):
         network["boss"].cut()
         time.sleep(seconds)
@@ -70,5 +70,5 @@ def cut_off(folder: Path, seconds: float) -> str:
             raise NotProven(f"the coordinator ended\n{cluster.tails()}")
         _end(cluster, folder, "a coordinator cut off", 180)
         if cluster.recoveries():
-            raise NotProven("somebody was replaced without need: " + "; ".join(cluster.reasons()))
-    return f"identical, nobody replaced after {seconds:g} s"
+            raise NotProven("a rank was replaced without need: " + "; ".join(cluster.reasons()))
+    return f"identical, no rank replaced after {seconds:g} s"

@@ -16,7 +16,7 @@ PAUSED_AT = 6
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """`disturb`: what happens inside of the script; `act`: from outside, given the folder of the row.
-    `replaced`: ranks that must have been replaced, `may_replace`: that may be; nobody else may.
+    `replaced`: ranks that must have been replaced, `may_replace`: that may be; no other rank may.
     `refused`: words with which the job must end instead of training. `swap_refused`: words with which the swap must be
     refused; the job ends well without that rank, at the same global batch.
     `by_parameters`: the ledger cannot be whole, so final parameters are compared instead.
@@ -107,7 +107,7 @@ def ends() -> Iterator[Row]:
         yield Row(
             name=f"a bit flipped in step {step} of 16",
             ranks=4,
-            flags=("--compare-twins", "4"),
+            flags=("--check-replicas-every", "4"),
             disturb=(f"flip@optimizer:{step}:1",),
             replaced=(1,),
         )
@@ -161,7 +161,7 @@ def shapes() -> Iterator[Row]:
 
 
 def between_steps() -> Iterator[Row]:
-    impatient = ("--hang-floor", "2", "--busy-timeout", "5")
+    impatient = ("--step-timeout-min", "2", "--busy-timeout", "5")
     yield Row(
         name="an evaluation longer than every deadline in a step",
         shape="evaluating",

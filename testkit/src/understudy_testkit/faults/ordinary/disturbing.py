@@ -1,4 +1,4 @@
-"""What happens inside of a script on an unusual day: somebody is slow, or is killed. Each leaves a proof, and happens
+"""What happens inside of a script on an unusual day: a rank is slow, or is killed. Each leaves a proof, and happens
 once, whatever is run again."""
 
 import json

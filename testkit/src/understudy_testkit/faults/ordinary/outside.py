@@ -13,7 +13,7 @@ from pathlib import Path
 
 from understudy.detection.progress import Place
 from understudy.foundation.parenthood import children_of
-from understudy_testkit.faults.proving import NotProven
+from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.watching import LiveRun
 
 Act = Callable[[LiveRun], None]
@@ -167,7 +167,7 @@ def make_read_only(folder: Path, at_step: int = 6) -> Act:
 
 
 def freeze(folder: Path, seconds: float, at_step: int = 6) -> Act:
-    """Whoever writes there waits that long."""
+    """A writer there waits that long."""
 
     def act(job: LiveRun) -> None:
         wait_for_step(job, at_step)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from understudy.ledger.reading import Run, read_run
+from understudy_testkit.faults.assertions import NotProven, require_identical
 from understudy_testkit.faults.ordinary.days import Row
-from understudy_testkit.faults.proving import NotProven, require_identical
 from understudy_testkit.faults.watching import LiveRun
 
 _SCRIPT = ("-m", "understudy_testkit.faults.ordinary.script")
@@ -69,7 +69,7 @@ def play(folder: Path, row: Row, references: References) -> str:
         if ended.exit_code != 0:
             raise NotProven(f"the job was lost (exit code {ended.exit_code}):\n{ended.output[-3000:]}")
         if row.says and row.says not in ended.output:
-            raise NotProven(f"nobody said {row.says!r}")
+            raise NotProven(f"no line said {row.says!r}")
         _check_proofs(folder, row)
         if row.swap_refused:
             if row.swap_refused not in ended.output:
@@ -90,7 +90,7 @@ def _perform(folder: Path, row: Row) -> Ended:
     flags = tuple(flag.replace("{disk}", str(folder / "disk")) for flag in row.flags)
     run_dir = Path(flags[flags.index("--run-dir") + 1]) if "--run-dir" in flags else folder / "run"
     command = [
-        *(sys.executable, "-m", "understudy", "run", "--plain", "--digest-every", "1"),
+        *(sys.executable, "-m", "understudy", "run", "--no-progress", "--ledger-digest-every", "1"),
         *(() if "--run-dir" in flags else ("--run-dir", str(run_dir))),
         *("--nproc-per-node", str(row.ranks), "--spares", str(row.spares), *flags, *_SCRIPT),
         *("--shape", row.shape, "--steps", str(row.steps), "--step-time", str(row.step_time)),
@@ -133,7 +133,7 @@ def _check_proofs(folder: Path, row: Row) -> None:
 
 
 def _check_replaced(row: Row, run: Run) -> str:
-    """Nobody was ended who should not have been."""
+    """No rank was ended that should not have been."""
     replaced = sorted({rank for recovery in run.recoveries for rank, _, _ in recovery.swaps})
     if missing := [rank for rank in row.replaced if rank not in replaced]:
         raise NotProven(f"ranks {missing} were to be replaced; {replaced} were")

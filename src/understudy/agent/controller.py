@@ -1,0 +1,30 @@
+"""What decides for the job, as the agent sees it. On one host that is the coordinator in the same process, on
+many hosts the client of a coordinator elsewhere.
+"""
+
+from typing import Protocol
+
+from understudy.foundation.ids import MemberId
+from understudy.ledger.records import TransferRecord
+from understudy.protocol.events import Event
+
+
+class Controller(Protocol):
+    """Takes events and, through the supervisor's own methods, answers them."""
+
+    def start(self) -> None: ...
+
+    def tick(self) -> None: ...
+
+    def handle(self, event: Event) -> None: ...
+
+    def next_deadline(self) -> float | None: ...
+
+    def inherited(self, member: MemberId, bequest: bytes) -> None: ...
+
+    def lost_since(self, member: MemberId | None, at: float) -> None: ...
+
+    def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None: ...
+
+    def advanced(self, smallest: int, largest: int) -> None:
+        """The steps that ranks of this host have committed; only to be shown."""

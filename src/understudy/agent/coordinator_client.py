@@ -1,0 +1,370 @@
+"""An agent's line to a coordinator elsewhere: sends what happens on this host, and carries out orders.
+
+While no coordinator can be reached training goes on untouched, and nothing is lost: the ends of processes are told
+again on every new connection, and so is the last thing that each living worker said of each kind. All of these may
+come twice. Orders of an older term than one that was obeyed are refused.
+"""
+
+import asyncio
+import contextlib
+import random
+import secrets
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from understudy.agent.good_news import Recoveries
+from understudy.errors import WireError
+from understudy.foundation.clock import Clock
+from understudy.foundation.ids import HostId, MemberId
+from understudy.ledger.records import TransferRecord
+from understudy.protocol import events as ev
+from understudy.protocol.commands import Outcome, Seat, StopJob
+from understudy.wire import expiry, message_auth, transport, versions
+from understudy.wire import host_messages as wire
+from understudy.wire.certificates import Certificates
+from understudy.wire.inventory import HostInventory
+from understudy.wire.job_tokens import JobTokens
+from understudy.wire.messages import Assign, FromAgent
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts to connect
+_ANSWER_TIMEOUT = 5.0  # seconds for a coordinator to welcome or refuse us
+_ENDS_KEPT = 1000
+_LOOK_AT_CERTIFICATES_EVERY = 10.0  # seconds; `wire.renewal` reads them as often
+
+
+class Tell(Protocol):
+    """One line of the log: its kind, in words that stay; its text; and what else machines may want to know."""
+
+    def __call__(self, code: str, text: str, /, **details: object) -> None: ...
+
+
+class HostEffects(Protocol):
+    """What the supervisor of this host does for us."""
+
+    def start_member(self, member: MemberId, seat: Seat | None, host: HostId, store: str = "") -> None: ...
+
+    def watch_closely(self, hosts: Sequence[HostId] = ()) -> None: ...
+
+    def send(self, member: MemberId, message: FromAgent) -> None: ...
+
+    def kill(self, member: MemberId, *, hang: bool, reason: str) -> None: ...
+
+    def stop(self, stop: StopJob) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Introduction:
+    """How this host presents itself. `token`: the job's; a new line uses the one that is present then. `store`: the
+    address of its c10d store; `members`: those that live here now."""
+
+    job: str
+    token: str | JobTokens
+    host: str
+    ranks: int
+    spares: int
+    place: int | None
+    settings: dict[str, Any]
+    store: Callable[[], str]
+    members: Callable[[], Sequence[MemberId]]
+    inventory: HostInventory | None = None
+
+
+class CoordinatorClient:
+    """Implements `controller.Controller` for a supervisor whose coordinator is elsewhere. `given_up`: the coordinator
+    refused this host for good."""
+
+    def __init__(
+        self,
+        introduction: Introduction,
+        *,
+        effects: HostEffects,
+        addresses: Sequence[str],
+        certificates: Certificates | None,
+        clock: Clock,
+        tell: Tell,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`wall`: the time of day, which certificates are about."""
+        self._introduction, self._effects = introduction, effects
+        self._tokens = JobTokens.of(introduction.token)
+        self._addresses, self._certificates = list(addresses), certificates
+        self._clock, self._tell, self._wall = clock, tell, wall
+        self._recoveries = Recoveries()
+        self.term, self.run = 0, ""
+        self._agent = secrets.token_hex(16)
+        self.connected, self.given_up = False, False
+        self._named = ""  # the leader, as a standby calls it
+        self.refused: Counter[str] = Counter()
+        self._outbox: asyncio.Queue[bytes] | None = None
+        self._said: dict[MemberId, dict[str, wire.FromHost]] = {}
+        self._seats: dict[MemberId, tuple[int, int]] = {}  # rank and world
+        self._bequests: dict[int, wire.Bequeathed] = {}  # by rank: of this host, and of another one's
+        self._pace: wire.Happened | None = None
+        self._steps: wire.Advanced | None = None
+        self._ends: deque[wire.Happened] = deque(maxlen=_ENDS_KEPT)
+        self._first_signs: dict[MemberId | None, float] = {}
+        self._connecting: asyncio.Task[None] | None = None
+
+    # -- what the supervisor tells ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._connecting = asyncio.create_task(self._keep_connected())
+
+    def tick(self) -> None:
+        return
+
+    def next_deadline(self) -> float | None:
+        return None  # the coordinator has all deadlines
+
+    def lost_since(self, member: MemberId | None, at: float) -> None:
+        self._first_signs[member] = at
+
+    def inherited(self, member: MemberId, bequest: bytes) -> None:
+        """It outlives the member, and even this connection's coordinator."""
+        rank, world = self._seats.get(member, (None, 0))
+        left = wire.Bequeathed(member=member, content=bequest, rank=rank, world=world)
+        self._keep(left)
+        self._send(left)
+
+    def _keep(self, left: wire.Bequeathed) -> None:
+        if left.rank is not None and (left.rank not in self._bequests or left.world >= self._bequests[left.rank].world):
+            self._bequests[left.rank] = msgspec.structs.replace(left, again=True)
+
+    def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None:
+        self._recoveries.measured(generation, timings)
+        told = None if transfer is None else msgspec.to_builtins(transfer)
+        self._send(wire.Measured(generation=generation, timings=timings, transfer=told))
+
+    def advanced(self, smallest: int, largest: int) -> None:
+        """Only the newest is of use, so that nothing waits for a coordinator."""
+        self._steps = wire.Advanced(smallest=smallest, largest=largest)
+        self._send(self._steps)
+
+    def handle(self, event: ev.Event) -> None:
+        member: MemberId | None = getattr(event, "member", None)
+        first_sign = self._first_signs.pop(member, None)
+        message = wire.from_event(event, None if first_sign is None else self._clock.now() - first_sign)
+        if isinstance(event, ev.MemberLost):
+            self._said.pop(event.member, None)
+            self._seats.pop(event.member, None)
+            self._ends.append(message)
+            self._send(message)
+        elif member is not None:
+            if isinstance(event, ev.MemberResumed):
+                self._on_resumed(member, event.generation)
+            self._tell_of(member, message)
+        else:
+            if isinstance(event, ev.PaceLearnt):
+                self._pace = message
+            self._send(message)
+
+    def _on_resumed(self, member: MemberId, generation: int) -> None:
+        if self._recoveries.resumed(generation, member, self._seats):
+            ranks = sorted(rank for rank, _ in self._seats.values())
+            text = f"recovered: ranks {ranks} of this host go on, generation {generation}"
+            self._tell("recovered", text, generation=generation, ranks=ranks)
+
+    def _tell_of(self, member: MemberId, message: wire.FromHost) -> None:
+        """The last of its kind is kept, for the next leader."""
+        kind = message.kind if isinstance(message, wire.Happened) else type(message).__name__
+        self._said.setdefault(member, {})[kind] = message
+        self._send(message)
+
+    def _send(self, message: wire.FromHost) -> None:
+        if self._outbox is not None:
+            self._outbox.put_nowait(wire.encode(message))
+
+    async def close(self, reason: str) -> None:
+        self._send(wire.Farewell(reason=reason))
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self._flushed(), 1.0)
+        if self._connecting is not None:
+            self._connecting.cancel()
+
+    async def _flushed(self) -> None:
+        while self._outbox is not None and not self._outbox.empty():
+            await asyncio.sleep(0.01)
+
+    # -- the connection -----------------------------------------------------------------------------------------------
+
+    async def _keep_connected(self) -> None:
+        """Round after round, with a longer pause after each in which no coordinator took us."""
+        pause = _FIRST_PAUSE
+        complained: set[tuple[str, str]] = set()  # once for each reason, until there is a coordinator again
+        while not self.given_up:
+            for_whom = await self._go_round(complained)
+            if for_whom is not None:
+                pause, complained = _FIRST_PAUSE, set()
+                self._addresses.remove(for_whom)
+                self._addresses.append(for_whom)  # if it still leads, the others will say so
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # thousands of hosts may be looking for a leader
+            pause = min(_LONGEST_PAUSE, pause * 1.6)
+
+    async def _go_round(self, complained: set[tuple[str, str]]) -> str | None:
+        """Ask every coordinator once; the one that is named as the leader comes next. Returns whose connection was
+        lost, if one was."""
+        waiting, tried = deque(self._addresses), set[str]()
+        while waiting:
+            address = waiting.popleft()
+            if address in tried:
+                continue
+            tried.add(address)
+            self._named = ""
+            why = await self._try(address)
+            if self.given_up:
+                return None
+            if (address, why) not in complained:
+                text = f"no coordinator at {address}: {why}; training goes on, and it is tried again"
+                self._tell("no coordinator", text, address=address)
+                complained.add((address, why))
+            if self.connected:
+                self.connected, self._outbox = False, None
+                return address
+            if self._named:
+                waiting.appendleft(self._named)
+        return None
+
+    async def _try(self, address: str) -> str:
+        """Attend as long as it lasts. Returns why it is over."""
+        try:
+            return await self._attend(address)
+        except Exception as error:  # whatever is wrong with the network, we try again
+            why = transport.explain(error)
+            if transport.is_unauthorised(error) and not self.term:  # it never was another one
+                self._give_up(f"{address}: {why}")
+            ended = "" if self._certificates is None else expiry.ended(self._certificates, self._wall())
+            return f"{ended} ({why})" if ended else why
+
+    async def _attend(self, address: str) -> str:
+        channel = transport.open_channel(address, self._certificates)
+        try:
+            stream = await message_auth.call(channel.stream_stream(transport.PATH), self._tokens.own, _ANSWER_TIMEOUT)
+            await asyncio.wait_for(stream.write(wire.encode(self._greeting())), _ANSWER_TIMEOUT)
+            answer = await asyncio.wait_for(stream.read(), _ANSWER_TIMEOUT)
+            welcome = wire.decode_to_host(answer) if isinstance(answer, bytes) else None
+            if isinstance(welcome, wire.Refuse):
+                return self._on_refusal(welcome)
+            if isinstance(welcome, wire.Stop) and welcome.term >= self.term:
+                self._obey(welcome)  # our run had ended before we found a coordinator again
+                return welcome.reason
+            if not isinstance(welcome, wire.Welcome) or welcome.term < self.term:
+                return "it did not answer as the leader would"
+            own = f"host {self._introduction.host}"
+            versions.check(own, f"the coordinator at {address}", welcome.protocol, welcome.version)
+            self.term, self.run = welcome.term, welcome.run or self.run
+            text = f"connected to the coordinator at {address}: run {self.run}, term {self.term}"
+            self._tell("connected", text, address=address, term=self.term)
+            return await self._serve(stream)
+        finally:
+            await channel.close()
+
+    def _greeting(self) -> wire.Attend:
+        own = self._introduction
+        return wire.Attend(
+            job=own.job,
+            host=own.host,
+            ranks=own.ranks,
+            spares=own.spares,
+            place=own.place,
+            store=own.store(),
+            term=self.term,
+            members=list(own.members()),
+            ends=list(self._ends),
+            settings=own.settings,
+            inventory=own.inventory,
+            run=self.run,
+            agent=self._agent,
+            protocol=versions.PROTOCOL,
+            version=versions.VERSION,
+        )
+
+    def _give_up(self, reason: str) -> None:
+        """This host will never be part of the job, which may go on without it."""
+        self.given_up = True
+        self._effects.stop(StopJob(outcome=Outcome.FAILED, reason=reason, exit_code=2))
+
+    def _on_refusal(self, refusal: wire.Refuse) -> str:
+        if refusal.final:
+            self._give_up(refusal.reason)
+        if refusal.leader and refusal.leader not in self._addresses:
+            self._addresses.append(refusal.leader)
+        self._named = refusal.leader
+        return refusal.reason
+
+    async def _serve(self, stream: Any) -> str:
+        """Connected: tell what the coordinator may not know, then everything that happens."""
+        outbox: asyncio.Queue[bytes] = asyncio.Queue()
+        said = [message for kinds in self._said.values() for message in kinds.values()]
+        newest = [message for message in (self._pace, self._steps) if message is not None]
+        for message in (*self._bequests.values(), *said, *newest):
+            outbox.put_nowait(wire.encode(message))
+        self._outbox, self.connected = outbox, True
+        writing = asyncio.create_task(self._write(stream, outbox))
+        certified = asyncio.create_task(self._tell_of_certificates(outbox))
+        try:
+            while isinstance(data := await stream.read(), bytes):
+                self._obey(wire.decode_to_host(data))
+            return "the connection ended"
+        finally:
+            writing.cancel()
+            certified.cancel()
+
+    async def _tell_of_certificates(self, outbox: "asyncio.Queue[bytes]") -> None:
+        """When they end, so that an operator of the coordinator sees it for all hosts. A connection outlives them."""
+        told = None
+        while self._certificates is not None:
+            ends = self._certificates.ends().values()
+            if ends and min(ends) != told:
+                told = min(ends)
+                outbox.put_nowait(wire.encode(wire.CertificateEnds(at=int(told))))
+            await asyncio.sleep(_LOOK_AT_CERTIFICATES_EVERY)
+
+    @staticmethod
+    async def _write(stream: Any, outbox: "asyncio.Queue[bytes]") -> None:
+        while True:
+            await stream.write(await outbox.get())
+
+    def _on_seat(self, member: MemberId, message: FromAgent) -> None:
+        """What a joiner inherits it will leave in its turn; the next leader must hear of it."""
+        if not isinstance(message, Assign):
+            return
+        seat = message.rank, message.founded_in
+        if self._seats.get(member) != seat:  # an order may come twice
+            text = f"rank {message.rank} is on this host: {member}, generation {message.generation}"
+            self._tell("rank", text, rank=message.rank, member=member, generation=message.generation)
+        self._seats[member] = seat
+        if message.bequest:
+            rank, world = self._seats[member]
+            self._keep(wire.Bequeathed(member=member, content=message.bequest, rank=rank, world=world))
+
+    # -- orders -------------------------------------------------------------------------------------------------------
+
+    def _obey(self, order: wire.ToHost | wire.Unknown) -> None:
+        if isinstance(order, wire.Unknown):
+            self.refused["unknown order"] += 1
+            return
+        if isinstance(order, wire.Welcome | wire.Refuse):
+            raise WireError("a greeting in the middle of a stream")
+        if order.term < self.term:
+            self.refused["older term"] += 1
+            return
+        match order:
+            case wire.Start(member=member, seat=placed):
+                seat, store = (None, "") if placed is None else (placed.seat(), placed.store)
+                self._effects.start_member(MemberId(member), seat, HostId(self._introduction.host), store)
+            case wire.Watch():
+                self._effects.watch_closely()
+            case wire.Tell(member=member, message=message):
+                self._on_seat(MemberId(member), message)
+                self._effects.send(MemberId(member), message)
+            case wire.Kill(member=member, hang=hang, reason=reason):
+                self._effects.kill(MemberId(member), hang=hang, reason=reason)
+            case wire.Keep(kept=left):
+                self._keep(left)
+            case wire.Stop(outcome=outcome, reason=reason, exit_code=exit_code):
+                self._effects.stop(StopJob(outcome=Outcome(outcome), reason=reason, exit_code=exit_code))

@@ -1,0 +1,198 @@
+"""What an agent keeps while nobody listens, and what it tells whoever leads next. The stream is a list."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from understudy.agent.coordinator_client import CoordinatorClient, Introduction
+from understudy.foundation.clock import SetClock
+from understudy.foundation.ids import Generation, HostId, MemberId
+from understudy.protocol import events as ev
+from understudy.protocol.causes import Cause, CauseKind
+from understudy.protocol.commands import Seat, StopJob
+from understudy.wire import host_messages as wire
+from understudy.wire import messages as msg
+from understudy.wire.inventory import HostInventory
+
+M = MemberId("m-0")
+OWN = HostInventory(host_name="node-a", addresses=("10.0.0.1",))
+KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
+
+
+@dataclass
+class HostEffects:
+    done: list[tuple[object, ...]] = field(default_factory=list)
+    told: list[tuple[str, str]] = field(default_factory=list)
+
+    def tell(self, code: str, text: str, /, **_: object) -> None:
+        self.told.append((code, text))
+
+    def start_member(self, member: MemberId, seat: Seat | None, host: HostId, _store: str = "") -> None:
+        self.done.append(("start", member, None if seat is None else seat.rank, host))
+
+    def watch_closely(self, hosts: Sequence[HostId] = ()) -> None:
+        self.done.append(("watch closely", tuple(hosts)))
+
+    def send(self, member: MemberId, message: msg.FromAgent) -> None:
+        self.done.append(("send", member, message))
+
+    def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
+        self.done.append(("kill", member, hang, reason))
+
+    def stop(self, stop: StopJob) -> None:
+        self.done.append(("stop", stop))
+
+
+class Stream:
+    """Takes what is written; the coordinator says nothing and goes when everything was told."""
+
+    def __init__(self) -> None:
+        self.told: list[wire.FromHost] = []
+
+    async def write(self, data: bytes) -> None:
+        message = wire.decode_from_host(data)
+        assert not isinstance(message, wire.Unknown)
+        self.told.append(message)
+
+    async def read(self) -> object:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return None
+
+
+def client_of(effects: HostEffects) -> CoordinatorClient:
+    introduction = Introduction(
+        job="job",
+        token="token",
+        host="a",
+        ranks=1,
+        spares=0,
+        place=None,
+        settings={},
+        store=lambda: "a:29500",
+        members=lambda: [M],
+        inventory=OWN,
+    )
+    return CoordinatorClient(
+        introduction, effects=effects, addresses=["nowhere:1"], certificates=None, clock=SetClock(), tell=effects.tell
+    )
+
+
+def test_what_monitors_call_this_host_is_part_of_every_greeting() -> None:
+    client = client_of(HostEffects())
+    assert client._greeting().inventory == client._greeting().inventory == OWN
+
+
+def assign(bequest: bytes = b"") -> msg.Assign:
+    return msg.Assign(
+        generation=2,
+        founded_in=1,
+        founding=not bequest,
+        rank=3,
+        local_rank=0,
+        local_world_size=1,
+        world_size=4,
+        bequest=bequest,
+    )
+
+
+def retold(client: CoordinatorClient) -> list[wire.FromHost]:
+    async def scene() -> list[wire.FromHost]:
+        stream = Stream()
+        await client._serve(stream)
+        return stream.told
+
+    return asyncio.run(scene())
+
+
+def test_the_last_of_every_kind_is_told_again_and_the_pace() -> None:
+    client = client_of(HostEffects())
+    client.handle(ev.MemberConnected(at=0.0, member=M))
+    client.handle(ev.MemberResumed(at=0.0, member=M, generation=Generation(2)))
+    client.handle(ev.MemberResumed(at=0.0, member=M, generation=Generation(3)))
+    client.handle(ev.PaceLearnt(at=0.0, pace=2.5))
+    events = [wire.to_event(told, 9.0) for told in retold(client) if isinstance(told, wire.Happened)]
+    assert events == [
+        ev.MemberConnected(at=9.0, member=M),
+        ev.MemberResumed(at=9.0, member=M, generation=Generation(3)),
+        ev.PaceLearnt(at=9.0, pace=2.5),
+    ]
+
+
+def test_the_end_of_a_process_is_part_of_every_greeting_and_silences_it() -> None:
+    client = client_of(HostEffects())
+    client.handle(ev.MemberConnected(at=0.0, member=M))
+    client.handle(ev.MemberLost(at=0.0, member=M, cause=KILLED))
+    (end,) = client._greeting().ends
+    assert wire.to_event(end, 5.0) == ev.MemberLost(at=5.0, member=M, cause=KILLED)
+    assert retold(client) == []
+
+
+def test_what_a_rank_left_is_told_first_even_when_its_process_is_gone() -> None:
+    client = client_of(HostEffects())
+    client._obey(wire.Tell(term=1, member=M, message=assign()))
+    client.inherited(M, b"left")
+    client.handle(ev.MemberLost(at=0.0, member=M, cause=KILLED))
+    client.handle(ev.MemberConnected(at=0.0, member=MemberId("m-1")))
+    first, *_ = retold(client)
+    assert first == wire.Bequeathed(member=M, content=b"left", rank=3, world=1, again=True)
+
+
+def test_what_a_joiner_inherits_and_what_another_host_left_is_kept_too() -> None:
+    client = client_of(HostEffects())
+    client._obey(wire.Tell(term=1, member=M, message=assign(b"left")))
+    other = wire.Bequeathed(member="m-9", content=b"other", rank=0, world=1)
+    client._obey(wire.Keep(term=1, kept=other))
+    client._obey(wire.Keep(term=1, kept=wire.Bequeathed(member="m-9", content=b"older", rank=0, world=0)))
+    kept = {told.rank: told.content for told in retold(client) if isinstance(told, wire.Bequeathed)}
+    assert kept == {3: b"left", 0: b"other"}
+
+
+def test_orders_of_an_older_term_are_refused() -> None:
+    effects = HostEffects()
+    client = client_of(effects)
+    client.term = 5
+    client._obey(wire.Kill(term=4, member=M, hang=False, reason="an old coordinator's wish"))
+    assert effects.done == [] and client.refused == {"older term": 1}
+    client._obey(wire.Kill(term=5, member=M, hang=False, reason="the leader's wish"))
+    assert effects.done == [("kill", M, False, "the leader's wish")]
+
+
+def test_only_the_newest_steps_are_told_and_once_to_every_new_coordinator() -> None:
+    client = client_of(HostEffects())
+    for step in range(1000):
+        client.advanced(step, step + 1)
+    for _ in range(2):
+        assert retold(client) == [wire.Advanced(smallest=999, largest=1000)]
+
+
+def test_good_news_is_told_once() -> None:
+    effects = HostEffects()
+    client = client_of(effects)
+    other = MemberId("m-1")
+    for _ in range(2):  # an order may come twice
+        client._obey(wire.Tell(term=1, member=M, message=assign()))
+    client._obey(wire.Tell(term=1, member=other, message=msgspec.structs.replace(assign(), rank=2)))
+    assert effects.told == [
+        ("rank", "rank 3 is on this host: m-0, generation 2"),
+        ("rank", "rank 2 is on this host: m-1, generation 2"),
+    ]
+    effects.told.clear()
+
+    def resumes(member: MemberId, generation: int, **timings: float) -> None:
+        client.measured(generation, timings, None)
+        client.handle(ev.MemberResumed(at=0.0, member=member, generation=Generation(generation)))
+
+    resumes(M, 3)  # saved only, for all processes begin anew
+    resumes(other, 3)
+    resumes(M, 4, regroup=0.1)
+    assert effects.told == []
+    for _ in range(2):
+        resumes(other, 4, regroup=0.1)
+    assert effects.told == [("recovered", "recovered: ranks [2, 3] of this host go on, generation 4")]
+    client.handle(ev.MemberLost(at=0.0, member=other, cause=KILLED))
+    resumes(M, 5, regroup=0.1)
+    resumes(M, 4, regroup=0.1)
+    assert effects.told[1:] == [("recovered", "recovered: ranks [3] of this host go on, generation 5")]

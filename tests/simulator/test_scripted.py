@@ -1,0 +1,29 @@
+from understudy.foundation.ids import Rank
+from understudy.protocol.commands import DecisionKind
+from understudy.protocol.policy import Policy
+from understudy_testkit.simulator.faults import Fault, FaultKind, Moment
+from understudy_testkit.simulator.script import Script
+from understudy_testkit.simulator.scripted import ScriptedAct, play_scripted
+
+SCRIPT = Script(world_size=4, steps=150, fenced=False, replaceable=True)
+KILL = Fault(kind=FaultKind.KILL, moment=Moment.COMPUTING, rank=Rank(2), step=10)
+HANG = Fault(kind=FaultKind.HANG, moment=Moment.COLLECTIVE, rank=Rank(1), step=100)
+ACTS = (
+    ScriptedAct(step=10, faults=(KILL,)),
+    ScriptedAct(step=40, spares=(3, 0, 1)),
+    ScriptedAct(step=100, faults=(HANG,)),
+)
+
+
+def test_acts_come_at_their_steps_and_every_time_the_same() -> None:
+    decisions = play_scripted("a", SCRIPT, Policy(world_size=4, spares=0), ACTS)
+    kinds = [decision.kind for decision in decisions]
+    assert kinds.count(DecisionKind.SWAP) == 2 and kinds.count(DecisionKind.HOST) == 3
+    assert kinds.count(DecisionKind.DEGRADE) == 1 and kinds.count(DecisionKind.MOVE) == 1
+    assert decisions[-1].reason == "every rank ended its script"
+    assert decisions == play_scripted("a", SCRIPT, Policy(world_size=4, spares=0), ACTS)
+
+
+def test_another_seed_takes_other_times() -> None:
+    policy = Policy(world_size=4, spares=0)
+    assert play_scripted("a", SCRIPT, policy, ACTS) != play_scripted("b", SCRIPT, policy, ACTS)
