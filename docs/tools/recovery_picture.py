@@ -26,7 +26,7 @@ PICTURE = TEXT.with_suffix(".svg")
 
 _RANKS, _STEPS, _KILLED_RANK, _KILLED_AFTER = 4, 40, 2, 20
 _LIMIT = 1200.0  # seconds for one run
-_PROGRESS = re.compile(r"understudy: (step \d+ \||founding \||wait: no first step|the nursery )")
+_PROGRESS = re.compile(r"understudy: (step \d+ \||founding \||wait: no first step|the fork server )")
 
 _COLUMNS = 120
 _WIDTH, _LINE, _MARGIN, _BAR = 7.85, 19, 18, 34  # of a character, a line, the border and the bar above, in pixels

@@ -15,8 +15,9 @@ not pay for (or depend on) torch.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from understudy.training.data import Batches, StepData
-    from understudy.training.job import Job, join
+    from understudy.training.data.step_data import Batches, StepData
+    from understudy.training.job import Job
+    from understudy.training.joining import join
     from understudy.training.steps import Step
 
 __version__ = "0.1.0"
@@ -24,10 +25,10 @@ __version__ = "0.1.0"
 __all__ = ["Batches", "Job", "Step", "StepData", "join"]
 
 _HOMES = {
-    "Batches": "understudy.training.data",
-    "StepData": "understudy.training.data",
+    "Batches": "understudy.training.data.step_data",
+    "StepData": "understudy.training.data.step_data",
     "Job": "understudy.training.job",
-    "join": "understudy.training.job",
+    "join": "understudy.training.joining",
     "Step": "understudy.training.steps",
 }
 _OF_TRAINING = ("torch", "numpy", "xxhash")  # the extra [training]

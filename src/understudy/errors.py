@@ -4,7 +4,6 @@ UnderstudyError
 ├── UsageError            the user's call or flag is wrong; the message names what to change
 │   ├── SettingsError     a flag or environment variable cannot be used
 │   └── ProtectError      something given to job.protect() cannot be protected
-├── ProtocolError         Understudy's own fault: an event that the state machine cannot have caused
 ├── WireError             a message that is malformed, too large or from an old generation; it is refused
 ├── Deposed               another coordinator leads; this one decides nothing any more
 ├── TransferError         state did not arrive whole; the recovery is opened again
@@ -18,7 +17,6 @@ StepAbandoned             (BaseException) the body of a step is unwound because 
                           broad `except Exception` in a training loop cannot swallow it.
 PartFinished              (BaseException) the body of a step has done a part of it; it is unwound before it changes
                           anything, and runs again on the next part.
-Dismissed                 (BaseException) this member is no longer part of the job; the process ends.
 """
 
 
@@ -36,10 +34,6 @@ class SettingsError(UsageError):
 
 class ProtectError(UsageError):
     """An object given to job.protect() cannot be protected."""
-
-
-class ProtocolError(UnderstudyError):
-    """The state machine was given an event that cannot happen. This is a bug in Understudy."""
 
 
 class WireError(UnderstudyError):
@@ -80,7 +74,3 @@ class StepAbandoned(BaseException):
 
 class PartFinished(BaseException):
     """Unwinds the body of a step that has more parts to come."""
-
-
-class Dismissed(BaseException):
-    """Ends a member that the job no longer needs."""

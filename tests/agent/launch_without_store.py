@@ -6,6 +6,6 @@ from pathlib import Path
 from understudy.cli import main as command_line
 from understudy.cli import run_flags
 
-run_flags.NURSERY = (str(Path(__file__).parent / "nursery_without_engine.py"),)
+run_flags.FORK_SERVER = (str(Path(__file__).parent / "fork_server_without_engine.py"),)
 run_flags.STORE_COMMAND = (sys.executable, "-S", "-E", "-c", "import sys; sys.stdin.read()")
 sys.exit(command_line.main())

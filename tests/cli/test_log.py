@@ -69,7 +69,7 @@ def told_by_an_agent(form: str) -> str:
     terminal.tell("connected", "connected to the coordinator at boss:1", address="boss:1", term=2)
     terminal.tell("no coordinator", "no coordinator at boss:1: it is gone")
     terminal.append(SWAP)
-    terminal.say("the nursery has ended")
+    terminal.say("the fork server has ended")
     terminal.end(StopJob(outcome=Outcome.FAILED, reason="rank 1 has no twin", exit_code=1))
     return stream.getvalue()
 

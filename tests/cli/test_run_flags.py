@@ -55,7 +55,7 @@ def test_the_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "ranks", "is_forked", "has_nursery"),
+    ("flags", "ranks", "is_forked", "has_fork_server"),
     [
         ("", 4, True, True),
         ("", 3, False, True),
@@ -67,12 +67,12 @@ def test_the_command() -> None:
     ],
 )
 def test_who_is_forked(
-    monkeypatch: pytest.MonkeyPatch, flags: str, ranks: int, is_forked: bool, has_nursery: bool
+    monkeypatch: pytest.MonkeyPatch, flags: str, ranks: int, is_forked: bool, has_fork_server: bool
 ) -> None:
     """By default the first ranks are if there are no more cores than ranks."""
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     plan = request("--nproc-per-node", str(ranks), *flags.split()).plan
-    assert (plan.fork_founders, bool(plan.nursery_command)) == (is_forked, has_nursery)
+    assert (plan.fork_founders, bool(plan.fork_server_command)) == (is_forked, has_fork_server)
 
 
 def test_limits_reach_their_owners() -> None:

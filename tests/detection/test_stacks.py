@@ -68,7 +68,7 @@ FORWARD = (f"{TORCH}/nn/modules/module.py:1790 _call_impl", f"{TORCH}/nn/modules
             "in the data loader, called from train.py:41",
         ),
         (
-            ("/home/u/data.py:7 __getitem__", f"{OURS}/training/data.py:50 batch", *SCRIPT),
+            ("/home/u/data.py:7 __getitem__", f"{OURS}/training/data/step_data.py:50 batch", *SCRIPT),
             "in __getitem__ at data.py:7 (the data loader)",
         ),
         (("/home/u/model.py:7 forward", *FORWARD, *SCRIPT), "in forward at model.py:7"),

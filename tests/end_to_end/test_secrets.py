@@ -19,7 +19,7 @@ def test_neither_ranks_nor_spares_nor_helpers_get_our_tokens(
     with understudy_run(tmp_path, *script, flags=("--redirects", "3")) as job:
         wait_until(lambda: len(list(tmp_path.glob("*.variables"))) == 3, "two ranks and a spare")
         started = [process for process in processes(mark) if process.pid != job.process.pid]
-        assert len(started) >= 4, "two ranks, the store, the nursery"
+        assert len(started) >= 4, "two ranks, the store, the fork server"
         for process in started:
             with_what = Path(f"/proc/{process.pid}/environ").read_text().split("\0")
             assert not SECRETS & {part.partition("=")[0] for part in with_what}, process.command

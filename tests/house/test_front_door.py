@@ -65,4 +65,4 @@ def test_files_that_a_page_names_exist(page: str) -> None:
 def test_the_walk_says_how_many_files_it_goes_through() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     walk, _, after = text.partition("## The walk")[2].partition("\nThese are ")
-    assert int(after.split()[0]) == len(set(re.findall(r"`([a-z]+/[a-z_]+\.py)`", walk)))
+    assert int(after.split()[0]) == len(set(re.findall(r"`([a-z]+(?:/[a-z_0-9]+)+\.py)`", walk)))

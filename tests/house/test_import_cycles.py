@@ -9,30 +9,17 @@ from pathlib import Path
 import pytest
 from tests.house.sources import Sources
 
-# Modules that may still import each other in a circle. The list only shrinks.
-KNOWN = {
-    "understudy.training": "between_steps checkpointing member probation saving",
-}
 
-
-def require_no_cycle(sources: Sources, known: dict[str, str]) -> None:
-    """Raises `graphlib.CycleError`, which names the modules of one. Imports inside a known group are left out."""
-    groups = [{f"{folder}.{name}" for name in names.split()} for folder, names in known.items()]
-    graph = {
-        module: {
-            other
-            for other in {found.module for found in sources.imports(module)}
-            if not any({module, other} <= group for group in groups)
-        }
-        for module in sources.modules
-    }
+def require_no_cycle(sources: Sources) -> None:
+    """Raises `graphlib.CycleError`, which names the modules of one."""
+    graph = {module: {found.module for found in sources.imports(module)} for module in sources.modules}
     graphlib.TopologicalSorter(graph).prepare()
 
 
 def test_no_module_imports_itself_over_others() -> None:
     sources = Sources()
     assert len(sources.modules) > 100
-    require_no_cycle(sources, KNOWN)
+    require_no_cycle(sources)
 
 
 def test_a_cycle_that_only_type_checkers_see_is_found(tmp_path: Path) -> None:
@@ -44,5 +31,4 @@ def test_a_cycle_that_only_type_checkers_see_is_found(tmp_path: Path) -> None:
         "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from house import kitchen\n\nclass Wine: ...\n"
     )
     with pytest.raises(graphlib.CycleError, match=r"house\.(cellar|kitchen)"):
-        require_no_cycle(Sources(package), {})
-    require_no_cycle(Sources(package), {"house": "kitchen cellar"})
+        require_no_cycle(Sources(package))

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from understudy.errors import CheckpointError
-from understudy.state.checkpoint_folders import key_of
-from understudy.state.checkpoint_plan import PICKLE, Box, Piece, Plan, divide
+from understudy.state.checkpoint.folders import key_of
+from understudy.state.checkpoint.plan import PICKLE, Box, Piece, Plan, divide
 
 
 def piece(name: str, digest: str = "a", shape: tuple[int, ...] = (4, 4), box: Box | None = None) -> Piece:

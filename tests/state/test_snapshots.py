@@ -10,8 +10,8 @@ from torch import nn
 
 from understudy.errors import TransferError
 from understudy.state.digests import digest_tensors
-from understudy.state.manifest import Protected
-from understudy.state.snapshots import Slot, Snapshots, bring_back
+from understudy.state.peer_memory.snapshots import Slot, Snapshots, bring_back
+from understudy.state.protected_state import Protected
 
 
 def trained(steps: int, momentum: bool = True) -> Protected:

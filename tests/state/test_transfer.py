@@ -14,12 +14,13 @@ from torch import nn
 from torch._C._distributed_c10d import HashStore
 
 from understudy.errors import TransferError, UnfitError
-from understudy.state import contents, mail
-from understudy.state.giving import Outgoing
-from understudy.state.manifest import Protected
-from understudy.state.parcels import SMALL
-from understudy.state.same_host import Landmark, Reader
-from understudy.state.taking import Received, Taking
+from understudy.state.protected_state import Protected
+from understudy.state.transfer import p2p
+from understudy.state.transfer.chunks import SMALL
+from understudy.state.transfer.manifest import TensorEntry, landing_place, manifest_of
+from understudy.state.transfer.receiver import Received, Receiver
+from understudy.state.transfer.sender import Sender
+from understudy.state.transfer.vm_read import Landmark, MemoryReader
 
 CHATTER = 4096  # bytes of contents, digests and words at most
 WIDE = 160  # one weight is larger than SMALL
@@ -59,7 +60,7 @@ class PerThread:
 def line(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> PerThread:
     """A world of one receiver (rank 0) and as many donors as the test asks for."""
     made = PerThread(1 + getattr(request, "param", 1))
-    monkeypatch.setattr(mail, "dist", made)
+    monkeypatch.setattr(p2p, "dist", made)
     return made
 
 
@@ -84,16 +85,16 @@ def numbers(protected: Protected) -> dict[str, int]:
 def move(line: PerThread, receiver: Protected, donors: list[Protected], read_memory: bool = False) -> Received:
     """One transfer from all donors. Errors come out here."""
     results: dict[int, Any] = {}
-    mails = [mail.Mail() for _ in range(len(donors) + 1)]  # they outlive the threads, as a member's does
+    channels = [p2p.Channel() for _ in range(len(donors) + 1)]  # they outlive the threads, as a member's does
 
     def act(rank: int) -> None:
         try:
             line.enter(rank)
             if rank == 0:
                 everybody = list(range(1, len(donors) + 1))
-                results[0] = Taking(mails[0], receiver, everybody, read_memory=read_memory).run(lambda: None)
+                results[0] = Receiver(channels[0], receiver, everybody, read_memory=read_memory).run(lambda: None)
             else:
-                Outgoing(donors[rank - 1], numbers(donors[rank - 1])).give_to(mails[rank], 0)
+                Sender(donors[rank - 1], numbers(donors[rank - 1])).send_to(channels[rank], 0)
         except Exception as error:
             results[rank] = error
 
@@ -194,15 +195,15 @@ def test_a_donor_of_another_shape_is_refused(line: PerThread) -> None:
 
 
 def test_a_plain_part_that_was_damaged_on_its_way_is_refused() -> None:
-    table = contents.contents_of(make(1, 1).inventory(), {}, Landmark(), "")
-    table.check(0)
+    manifest = manifest_of(make(1, 1).inventory(), {}, Landmark(), "")
+    manifest.check(0)
     with pytest.raises(TransferError, match="besides tensors"):
-        msgspec.structs.replace(table, plain=table.plain + b"x").check(0)
+        msgspec.structs.replace(manifest, plain=manifest.plain + b"x").check(0)
 
 
 def test_an_unknown_type_of_tensor_is_refused() -> None:
     with pytest.raises(TransferError, match="unknown type"):
-        contents.landing_place(contents.Line("optimizer/o/0/m", 0, "float31", (2,), 0), None)
+        landing_place(TensorEntry("optimizer/o/0/m", 0, "float31", (2,), 0), None)
 
 
 @pytest.mark.parametrize("line", [1, 2], indirect=True)
@@ -215,14 +216,14 @@ def test_on_the_same_host_large_tensors_are_read_from_memory(line: PerThread) ->
 
 
 def test_damage_on_the_way_out_of_memory_is_detected(line: PerThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = Reader.read
+    read = MemoryReader.read
 
-    def read_and_damage(self: Reader, address: int, into: torch.Tensor) -> None:
+    def read_and_damage(self: MemoryReader, address: int, into: torch.Tensor) -> None:
         read(self, address, into)
         if into.nbytes >= SMALL:
             into.view(torch.uint8).reshape(-1)[7] ^= 1
 
-    monkeypatch.setattr(Reader, "read", read_and_damage)
+    monkeypatch.setattr(MemoryReader, "read", read_and_damage)
     with pytest.raises(TransferError, match="does not match its digest"):
         move(line, make(2, steps=0), [make(1, steps=1)], read_memory=True)
 
@@ -231,7 +232,7 @@ def test_where_memory_cannot_be_read_the_group_is_used(line: PerThread, monkeypa
     def refuse(*_: object) -> None:
         raise PermissionError("not permitted")
 
-    monkeypatch.setattr(Reader, "read", refuse)
+    monkeypatch.setattr(MemoryReader, "read", refuse)
     donor, joiner = make(1, steps=2), make(2, steps=0)
     received = move(line, joiner, [donor], read_memory=True)
     assert digests(joiner) == digests(donor) and not received.from_memory
@@ -240,9 +241,9 @@ def test_where_memory_cannot_be_read_the_group_is_used(line: PerThread, monkeypa
 
 def test_memory_of_another_process_is_not_taken_for_the_donors() -> None:
     mark = Landmark()
-    assert Reader(os.getpid()).works(mark.address, mark.content)
-    assert not Reader(os.getpid()).works(mark.address, b"something else!!")
-    assert not Reader(1 << 22).works(mark.address, mark.content)
+    assert MemoryReader(os.getpid()).works(mark.address, mark.content)
+    assert not MemoryReader(os.getpid()).works(mark.address, b"something else!!")
+    assert not MemoryReader(1 << 22).works(mark.address, mark.content)
 
 
 def test_a_receiver_whose_donor_never_comes_keeps_what_it_holds(line: PerThread) -> None:
@@ -257,6 +258,6 @@ def test_a_receiver_whose_donor_never_comes_keeps_what_it_holds(line: PerThread)
     line.enter(0)
     thread.join()
     with pytest.raises(RuntimeError):
-        Taking(mail.Mail(), laggard, [1]).run(lambda: torn.append(True))
+        Receiver(p2p.Channel(), laggard, [1]).run(lambda: torn.append(True))
     assert digests(laggard) == before
     assert not torn

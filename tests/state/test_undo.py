@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from understudy.state.manifest import Protected
+from understudy.state.protected_state import Protected
 from understudy.state.undo import Undo
 
 MAKE: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {

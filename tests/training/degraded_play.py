@@ -31,6 +31,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from understudy.foundation.ids import Generation, Rank, StepNumber
+from understudy.groups.engines import Engines
 from understudy.groups.fence import Fences
 from understudy.groups.store import InterruptibleStore
 from understudy.groups.world import World
@@ -40,18 +41,21 @@ from understudy.ledger.records import RunInfo
 from understudy.ledger.writing import RecordLog, steps_file
 from understudy.protocol.sharing_out import Reduction
 from understudy.state.buffers import ChangingBuffers
-from understudy.state.manifest import Protected
-from understudy.state.snapshots import Snapshots
-from understudy.state.undo import Undo
-from understudy.training.between_steps import BetweenSteps
-from understudy.training.checkpointing import Checkpointing
-from understudy.training.degrading import Degrading
-from understudy.training.habits import Habits
+from understudy.state.peer_memory.snapshots import Snapshots
+from understudy.state.protected_state import Protected
+from understudy.training.body import Body
+from understudy.training.degraded.mode import DegradedMode
 from understudy.training.job import Job
-from understudy.training.neighbour import Neighbour
-from understudy.training.probation import Probation
-from understudy.training.record import StepLedger
-from understudy.training.saving import Saving
+from understudy.training.recovery.probation import Probation
+from understudy.training.recovery.tail import TailResults
+from understudy.training.shutdown import Shutdown
+from understudy.training.snapshots.checkpointing import Checkpointing
+from understudy.training.snapshots.divergence import DivergenceSnapshots
+from understudy.training.snapshots.peer_memory import PeerMemory
+from understudy.training.snapshots.peer_replication import PeerReplication
+from understudy.training.status import MemberStatus
+from understudy.training.step_inspector import StepInspector
+from understudy.training.step_ledger import StepLedger
 
 WIDTH, RATE, LIMIT = 7, 0.1, 0.05
 STEPS = 6  # 0 1 whole, 2 3 degraded, 4 5 whole again; the batch of step 4 is that of step 1
@@ -97,62 +101,125 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-class StandIn:
-    """A member without agent and coordinator: what jobs and steps ask of it."""
+class Status(MemberStatus):
+    """Of a member without agent: nothing is shown, and no generation is abandoned unless a test says so."""
 
-    def __init__(self, case: Case, rank: int, folder: str, world: World) -> None:
-        self.case = case
-        self.world, self.protected, self.habits = world, Protected(), Habits()
-        self.between = BetweenSteps(self)  # type: ignore[arg-type]
-        lines = RecordLog(WrittenAtOnce(steps_file(Path(folder, "ledger"), f"m-{rank}")))
-        self.ledger = StepLedger(lines, f"m-{rank}", rank, case.ranks, 0)
-        self.fences = Fences(folder, rank, case.ranks)
-        self.generation = Generation(1)
-        self.holds: StepNumber | None = StepNumber(0)
-        self.joiner = self.abandoned = self.established = self.in_tail = False
-        self.in_steps = False
+    def __init__(self) -> None:
+        assignment = SimpleNamespace(founding=True, generation=1, founded_in=1)
+        self.control = SimpleNamespace(abandoned=Generation(0), assignment=assignment)
+        page = SimpleNamespace(show=lambda *_: None, show_compute=lambda *_: None)
+        super().__init__(self.control, page)  # type: ignore[arg-type]
+
+
+class KnownReplicas:
+    """Ranks that are established at once, and meet at a fence."""
+
+    def __init__(self, status: MemberStatus) -> None:
+        self._status = status
         self.fenced: bool | None = None
-        self.control = SimpleNamespace(begin_step=lambda _: True, released=True)
-        self.failed = False
-        self.own_state = SimpleNamespace(begin=lambda _: None, arrive=lambda _: None, exists=False)
-        self.learning = SimpleNamespace(watch=lambda: None)
-        self.own_buffers = SimpleNamespace(begin=lambda _: None, arrive=lambda _: None)
-        self.engines: Any = None
-        self.buffers: Any = ChangingBuffers(())
-        self.degrading: Degrading | None = None
-        self.saving = Saving(Snapshots(folder, 1, rank, 0), Neighbour(folder, 1, rank, ""))
-        self.checkpoints = Checkpointing(None, 0, "")
-        self.began_at = 0
-        self.probation = Probation()
-        self.undo, self.undoes = Undo(self.protected), False
-        self.copies = SimpleNamespace(due=lambda _: False)
+
+    def watch(self) -> None:
+        return
 
     def all_have_learnt(self) -> bool:
         return True
 
     def establish(self) -> None:
-        self.established = self.fenced = True
+        self._status.established = self.fenced = True
 
-    def lost_contact(self) -> bool:
-        return self.world.connections.broken()
 
-    def report_script_error(self, error: BaseException, _step: int | None) -> None:
+class StandIn(SimpleNamespace):
+    """A member without agent and coordinator: what jobs and steps ask of it."""
+
+    def __init__(self, case: Case, rank: int, folder: str, world: World) -> None:
+        super().__init__()
+        self.case, self.world = case, world
+        self.status = status = Status()
+        protected, engines, inspector = Protected(), Engines(), StepInspector()
+        self.control = SimpleNamespace(begin_step=lambda _: True, released=True, note=self.nothing)
+        lines = RecordLog(WrittenAtOnce(steps_file(Path(folder, "ledger"), f"m-{rank}")))
+        self.ledger = StepLedger(lines, f"m-{rank}", rank, case.ranks, 0)
+        self.fences = Fences(folder, rank, case.ranks)
+        self.degraded = DegradedMode(engines, protected, inspector)
+        self.errors = SimpleNamespace(report=self._print_error, failed=False)
+        self.contact = SimpleNamespace(lost=self._lost_contact, await_word=self.nothing)
+        self.replicas = KnownReplicas(status)
+        self.recovery = SimpleNamespace(recover=self.nothing, come_back_to_loop=self.nothing)
+        rank_local: Any = SimpleNamespace(begin=self.nothing, arrive=self.nothing, exists=False)
+        late_fence: Any = SimpleNamespace(undo=None, agree=self.nothing, look_at=self.nothing, committed=self.nothing)
+        self.rank_local = rank_local
+        self.body = Body(
+            protected=protected,
+            engines=engines,
+            buffers=ChangingBuffers(),
+            inspector=inspector,
+            rank_local=rank_local,
+            rank_local_buffers=rank_local,
+            late_fence=late_fence,
+        )
+        replication = PeerReplication(folder, 1, rank, "")
+        self.peer_memory = PeerMemory(
+            Snapshots(folder, 1, rank, 0),
+            replication,
+            status=status,
+            world=world,
+            contact=self.contact,  # type: ignore[arg-type]
+            protected=protected,
+            rank_local=rank_local,
+            ledger=self.ledger,
+            note=self.nothing,
+        )
+        self.checkpoints = Checkpointing(
+            None,
+            0,
+            "",
+            status=status,
+            world=world,
+            fences=self.fences,
+            protected=protected,
+            rank_local=rank_local,
+            ledger=self.ledger,
+            note=self.nothing,
+        )
+        self.probation = Probation(
+            control=self.control,  # type: ignore[arg-type]
+            status=status,
+            protected=protected,
+            rank_local=rank_local,
+            ledger=self.ledger,
+            replicas=self.replicas,  # type: ignore[arg-type]
+            peer_memory=self.peer_memory,
+            divergence=DivergenceSnapshots(0, lambda: None),
+        )
+        self.tail = TailResults(self.nothing)
+        self.shutdown = Shutdown(
+            rank=Rank(rank),
+            control=self.control,  # type: ignore[arg-type]
+            status=status,
+            errors=self.errors,  # type: ignore[arg-type]
+            recovery=self.recovery,  # type: ignore[arg-type]
+            peer_memory=self.peer_memory,
+            replication=replication,
+            checkpoints=self.checkpoints,
+        )
+
+    def _lost_contact(self) -> bool:
+        return self.status.abandoned or bool(self.world.connections.broken())
+
+    def _print_error(self, error: BaseException, _step: int | None) -> None:
         print(f"rank {self.world.rank}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
     def nothing(self, *_: Any) -> None:
         return
 
-    show = show_compute = note = recover = notice_habits = nothing
-    go_on_between_steps = come_back_to_loop = nothing
-
     def form(self, generation: int, absent: tuple[int, ...]) -> None:
         """What a recovery does, after the verdict."""
-        assert self.degrading is not None
-        self.generation = Generation(generation)
-        self.world.regroup(self.generation, absent)
-        self.engines.reset(functools.partial(self.world.show_to_group, self.generation), trained=True)
+        self.status.generation = Generation(generation)
+        self.world.regroup(self.status.generation, absent)
+        show = functools.partial(self.world.show_to_group, self.status.generation)
+        self.body.engines.reset(show, trained=True)
         self.fences.absent = absent
-        self.degrading.go_without(absent)
+        self.degraded.go_without(absent)
 
 
 class Play:
@@ -221,7 +288,7 @@ class Play:
                     self._return()
         self.found["bodies"] = self.bodies
         self.found["scheduled"] = self.scheduler.last_epoch
-        self.found["objection"] = self.member.degrading.objection() if self.member.degrading else "none"
+        self.found["objection"] = self.member.degraded.objection()
         return self.found
 
     def _body(self, step: Any) -> None:
@@ -255,7 +322,7 @@ class Play:
             dist.all_gather_object(everybody, self.rank)
             self.found["names"] = [names, everybody, self.world.place_of(everybody[-1])]
             return
-        self.member.holds = StepNumber(4)  # takes no part until the world is whole again
+        self.member.status.holds = StepNumber(4)  # takes no part until the world is whole again
         self._return()
 
     def _return(self) -> None:

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from understudy.state.manifest import Protected
+from understudy.state.protected_state import Protected
 from understudy.training.audit import unprotected_state
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from understudy.training.batch_content import copy_batch, digest_batch
+from understudy.training.data.batch_content import copy_batch, digest_batch
 
 
 class Pair(NamedTuple):

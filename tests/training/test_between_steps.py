@@ -9,35 +9,36 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from understudy.training import between_steps
-from understudy.training.between_steps import BetweenSteps, Result
+from understudy.training.recovery import between_steps, tail
+from understudy.training.recovery.between_steps import BetweenSteps
+from understudy.training.recovery.tail import Result, TailResults
 from understudy.wire.messages import Tail
 
+NO_CHANNEL: Any = None
 
-class StandIn(SimpleNamespace):
+
+class StandIn:
     """A member that loses contact when a test says so."""
 
     def __init__(self) -> None:
-        super().__init__(between_steps=True, abandoned=False, said=[], recoveries=0, world=SimpleNamespace(rank=0))
-        self.between = BetweenSteps(self)  # type: ignore[arg-type]
-        self.between.install()
+        self.said: list[str] = []
+        self.recoveries = 0
+        status: Any = SimpleNamespace(
+            between_steps=True, abandoned=False, go_on_between_steps=self._go_on_between_steps
+        )
+        self.status = status
+        contact: Any = SimpleNamespace(lost=lambda: self.status.abandoned, await_word=lambda _why: None)
+        recovery: Any = SimpleNamespace(recover=self._recover)
+        self.tail = TailResults(self.said.append)
+        BetweenSteps(status=status, contact=contact, tail=self.tail, recovery=recovery, note=self.said.append).install()
 
-    def note(self, text: str) -> None:
-        self.said.append(text)
-
-    def lost_contact(self) -> bool:
-        return bool(self.abandoned)
-
-    def await_word(self, _why: str) -> None:
-        return
-
-    def recover(self) -> None:
-        assert self.between.waiting
+    def _recover(self) -> None:
+        assert self.tail.waiting
         self.recoveries += 1
-        self.abandoned = False
+        self.status.abandoned = False
 
-    def go_on_between_steps(self) -> None:
-        self.between_steps = True
+    def _go_on_between_steps(self) -> None:
+        self.status.between_steps = True
 
 
 @pytest.fixture
@@ -52,13 +53,13 @@ def member(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
 
 def test_the_first_one_is_told_of_with_its_line_and_no_other(member: StandIn) -> None:
     one = torch.ones(1)
-    member.between_steps = False
+    member.status.between_steps = False
     dist.all_reduce(one)
-    assert member.said == [] and member.between.done == 0, "in a step"
-    member.between_steps = True
+    assert member.said == [] and member.tail.done == 0, "in a step"
+    member.status.between_steps = True
     dist.all_reduce(one)
     dist.barrier()
-    assert len(member.said) == 1 and len(member.between._results) == 2
+    assert len(member.said) == 1 and len(member.tail._results) == 2
     assert "communicates between steps (allreduce, called from test_between_steps.py:" in member.said[0]
 
 
@@ -75,44 +76,44 @@ def test_the_first_one_is_told_of_with_its_line_and_no_other(member: StandIn) ->
 )
 def test_every_kind_is_seen(member: StandIn, communicate: Callable[[Any], Any]) -> None:
     communicate(torch.ones(1))
-    assert member.between.done == 1
+    assert member.tail.done == 1
 
 
 def test_one_that_is_cut_short_is_issued_again_after_the_recovery_with_what_it_was_given(member: StandIn) -> None:
-    member.abandoned = True
+    member.status.abandoned = True
     numbers = torch.tensor([1.5, 2.5])
     dist.all_reduce(numbers)
-    assert member.recoveries == 1 and member.between.done == 1 and not member.between.waiting
+    assert member.recoveries == 1 and member.tail.done == 1 and not member.tail.waiting
     assert numbers.tolist() == [1.5, 2.5]
 
 
 def test_what_others_have_completed_is_told_and_not_issued(member: StandIn) -> None:
     told = [Result([torch.tensor([7.0]).numpy().tobytes()]), Result(None)]
-    member.between._foretold.extend(told)
+    member.tail._foretold.extend(told)
     one, two, three = torch.zeros(1), torch.zeros(1), torch.zeros(1)
     dist.all_reduce(one)
     dist.all_reduce(two)
     dist.all_reduce(three)
-    assert one.item() == 7.0 and two.isnan().all() and three.item() == 0.0 and member.between.done == 3
+    assert one.item() == 7.0 and two.isnan().all() and three.item() == 0.0 and member.tail.done == 3
     assert "is not known to this rank" in member.said[-1]
 
 
 def test_the_input_of_a_gathering_is_left_alone(member: StandIn) -> None:
-    member.between._foretold.append(Result([torch.tensor([7.0]).numpy().tobytes()]))
+    member.tail._foretold.append(Result([torch.tensor([7.0]).numpy().tobytes()]))
     own, gathered = torch.tensor([3.0]), [torch.zeros(1)]
     dist.all_gather(gathered, own)
     assert own.item() == 3.0 and gathered[0].item() == 7.0
 
 
 def test_results_are_void_until_the_next_step_when_the_world_has_gone_back(member: StandIn) -> None:
-    between = member.between
-    between.waiting = True
-    between.exchange(None, received=False)
-    between.waiting = False
+    tail = member.tail
+    tail.waiting = True
+    tail.exchange(None, NO_CHANNEL, 0, received=False)
+    tail.waiting = False
     one = torch.ones(1)
     dist.all_reduce(one)
     assert one.isnan().all() and "gone back" in member.said[-1]
-    between.begin_step()
+    tail.begin_step()
     one = torch.ones(1)
     dist.all_reduce(one)
     assert one.item() == 1.0
@@ -121,26 +122,24 @@ def test_results_are_void_until_the_next_step_when_the_world_has_gone_back(membe
 def test_results_go_to_those_who_lack_them_and_a_receiver_of_state_begins_anew(member: StandIn) -> None:
     dist.all_reduce(torch.tensor([4.0]))
     posted: dict[int, bytes] = {}
-    mail = SimpleNamespace(
-        post_text=lambda text, to: posted.update({to: text}),
-        hear_answer=lambda _sender, under_way: None,  # noqa: ARG005
-        receive_text=lambda _: posted[2],
-        answer=lambda _: None,
+    channel: Any = SimpleNamespace(
+        send_bytes=lambda text, to: posted.update({to: text}),
+        await_ack=lambda _sender, in_flight: None,  # noqa: ARG005
+        receive_bytes=lambda _: posted[2],
+        ack=lambda _: None,
     )
-    member.mail = mail
-    member.between.exchange(Tail(done=1, donor=0, lacking=(2,)), received=False)
-    member.world.rank = 2
-    member.between.exchange(Tail(done=1, donor=0, lacking=(2,)), received=True)
-    assert member.between.done == 0
+    member.tail.exchange(Tail(done=1, donor=0, lacking=(2,)), channel, 0, received=False)
+    member.tail.exchange(Tail(done=1, donor=0, lacking=(2,)), channel, 2, received=True)
+    assert member.tail.done == 0
     four = torch.zeros(1)
     dist.all_reduce(four)
-    assert four.item() == 4.0 and member.between.done == 1
+    assert four.item() == 4.0 and member.tail.done == 1
 
 
 def test_what_is_too_large_is_not_kept(member: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(between_steps, "_MOST_KEPT", 10)
+    monkeypatch.setattr(tail, "_MOST_KEPT", 10)
     dist.all_reduce(torch.ones(2))
     dist.all_reduce(torch.ones(2))
-    assert [result.tensors is None for result in member.between._results] == [False, True]
-    member.between.begin()
-    assert member.between.done == 0
+    assert [result.tensors is None for result in member.tail._results] == [False, True]
+    member.tail.begin()
+    assert member.tail.done == 0

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from understudy.state.manifest import Protected
-from understudy.training.borrowed import Borrowed
+from understudy.state.protected_state import Protected
+from understudy.training.recovery.borrowed import Borrowed
 
 BY_RANK_0 = {1: [0]}
 

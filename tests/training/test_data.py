@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from understudy.errors import ProtectError
-from understudy.training.data import Batches, as_step_data
+from understudy.training.data.step_data import Batches, as_step_data
 
 
 class Numbers(Dataset[int]):

@@ -1,6 +1,6 @@
 import pytest
 
-from understudy.training.fingerprint import fingerprint_of
+from understudy.training.script_errors import fingerprint_of
 
 
 def caught(words: str, kind: type[Exception] = ValueError, elsewhere: bool = False) -> Exception:

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from understudy.state.manifest import Protected
+from understudy.state.protected_state import Protected
 from understudy.training.learning import PATIENCE, Learning, told_apart
 
 WEIGHT, EXPERT = "parameters/model/dense.weight", "parameters/model/expert.weight"

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from understudy.state.manifest import Protected
-from understudy.training.probation import Losses, is_finite
+from understudy.state.protected_state import Protected
+from understudy.training.recovery.probation import Losses, is_finite
 
 
 def protected(model: nn.Module) -> Protected:

@@ -23,7 +23,7 @@ from torch.utils.data import (
 
 from understudy.errors import ProtectError
 from understudy.state.digests import digest_rng
-from understudy.training.sampler_order import SamplerOrder
+from understudy.training.data.sampler_order import SamplerOrder
 
 SIZE = 22
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from understudy.errors import UsageError
-from understudy.training.data import Batches, FunctionData
-from understudy.training.slicing import cut, length, slice_batch
+from understudy.training.data.step_data import Batches, FunctionData
+from understudy.training.degraded.slicing import cut, length, slice_batch
 
 Pair = namedtuple("Pair", "x y")
 
@@ -47,7 +47,7 @@ def test_what_batches_are_made_of(batch: Any, expected: Any) -> None:
         ((torch.zeros(5), torch.zeros(4)), "4 and 5 entries"),
         ({"scale": torch.tensor(1.0)}, "no tensor with samples"),
         ((torch.zeros(5), ["a", "b"]), "a list of 2 values"),
-        ((torch.zeros(5), object()), "in a object"),
+        ((torch.zeros(5), object()), "a object cannot be sliced"),
     ],
 )
 def test_refusals(batch: Any, reason: str) -> None:

@@ -10,8 +10,8 @@ from understudy.foundation.ids import Generation
 from understudy.ledger.reading import read_run
 from understudy.ledger.records import StepRecord
 from understudy.ledger.writing import RecordLog, steps_file
-from understudy.state.manifest import Protected
-from understudy.training.record import StepLedger
+from understudy.state.protected_state import Protected
+from understudy.training.step_ledger import StepLedger
 
 STATISTICS = frozenset({"parameters/model/1.running_mean", "parameters/model/1.running_var"})
 
@@ -69,8 +69,8 @@ def test_a_save_function_that_finds_no_room_costs_digests_and_nothing_else(tmp_p
 
     said: list[str] = []
     write_run(tmp_path, [])
-    ledger = StepLedger(RecordLog(WrittenAtOnce(steps_file(tmp_path / "ledger", "m-1"))), "m-1", 1, 2, digest_every=1)
-    ledger.note = said.append
+    lines = RecordLog(WrittenAtOnce(steps_file(tmp_path / "ledger", "m-1")))
+    ledger = StepLedger(lines, "m-1", 1, 2, digest_every=1, note=said.append)
     for step in range(2):
         ledger.committed(Protected(save=save, load=save), Generation(1), step, 0)
     assert len(said) == 1 and "save= failed" in said[0]

@@ -18,10 +18,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, get_worker_info
 
-from understudy.training.data import as_step_data, digest_of_samples
-from understudy.training.slicing import cut
-from understudy.training.step_loader import StepLoader
-from understudy.training.task_loader import Task, TaskLoader
+from understudy.training.data.step_data import as_step_data, digest_of_samples
+from understudy.training.data.step_loader import StepLoader
+from understudy.training.data.task_loader import Task, TaskLoader
+from understudy.training.degraded.slicing import cut
 
 workers_too = pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.processes)])
 needs_workers = pytest.mark.processes

@@ -1,4 +1,4 @@
-"""The environment of the processes that an agent starts: workers, the nursery, the store."""
+"""The environment of the processes that an agent starts: workers, the fork server, the store."""
 
 from collections.abc import Mapping
 

@@ -17,8 +17,8 @@ class LaunchPlan:
     run_dir: Path  # --run-dir
     logs: LogPlan
     store_command: tuple[str, ...]  # hosts the c10d store; the descriptor of its socket is appended
-    nursery_command: tuple[str, ...] = ()  # forks workers; descriptor and command are appended. Empty: --no-fork-server
-    fork_founders: bool = False  # the first ranks come from the nursery too
+    fork_server_command: tuple[str, ...] = ()  # forks workers; descriptor and command follow. Empty: --no-fork-server
+    fork_founders: bool = False  # the first ranks come from the fork server too
     host: str = ""  # --host-name: this host's name in a job on many hosts
     store_host: str = "127.0.0.1"  # --local-addr: where the c10d store beside this agent listens
     ledger_digest_every: int = 0  # --ledger-digest-every

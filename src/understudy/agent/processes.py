@@ -29,7 +29,7 @@ def _ignore(_code: int) -> None:
 class WatchedProcess:
     """A child in its own process group. `on_exit` is called once, in the loop, with Popen's return code.
 
-    It may be watched before there is a process: one that a nursery has yet to fork. Ending it then needs no signal.
+    It may be watched before there is a process: one that a fork server has yet to fork. Ending it then needs no signal.
     """
 
     def __init__(self, on_exit: Callable[[int], None]) -> None:
@@ -41,7 +41,7 @@ class WatchedProcess:
 
     def watch(self, pid: int, reap: Callable[[], int]) -> None:
         """The process exists now. `reap` waits for its end and tells the return code."""
-        if not self.alive:  # it was ended before it was born
+        if not self.alive:  # it was ended before it was forked
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
             return

@@ -14,10 +14,10 @@ from understudy.agent.controller import Controller
 from understudy.agent.device_metrics import DeviceMetrics
 from understudy.agent.environment import base_environment, worker_environment
 from understudy.agent.evidence import EvidenceReview, Report
+from understudy.agent.fork_server import ForkServer
 from understudy.agent.held_connections import HeldConnections
 from understudy.agent.logs import Console, Outlet, Std
 from understudy.agent.members import Worker
-from understudy.agent.nursery import Nursery
 from understudy.agent.plan import LaunchPlan
 from understudy.agent.processes import WatchedProcess, reap_orphans, start_process
 from understudy.agent.runtime_dir import SOCKET, runtime_dir
@@ -128,16 +128,16 @@ class Supervisor:
         environment = base_environment(self._plan.environment, self._plan.world_size)
         self._store = StoreProcess(self._plan.store_command, environment, self._say, self._plan.store_host)
         at_the_end.callback(self._store.close)
-        self._nursery = self._open_nursery(environment, at_the_end)
+        self._fork_server = self._open_fork_server(environment, at_the_end)
         at_the_end.callback(self._drop_workers)
 
-    def _open_nursery(self, environment: Mapping[str, str], at_the_end: contextlib.ExitStack) -> Nursery | None:
-        if not self._plan.nursery_command:
+    def _open_fork_server(self, environment: Mapping[str, str], at_the_end: contextlib.ExitStack) -> ForkServer | None:
+        if not self._plan.fork_server_command:
             return None
         adopt_orphans()
-        nursery = Nursery(self._plan.nursery_command, self._plan.command, environment, self._say)
-        at_the_end.callback(nursery.close)
-        return nursery
+        fork_server = ForkServer(self._plan.fork_server_command, self._plan.command, environment, self._say)
+        at_the_end.callback(fork_server.close)
+        return fork_server
 
     @property
     def stopping(self) -> bool:
@@ -228,12 +228,12 @@ class Supervisor:
         def on_exit(code: int) -> None:
             self._on_exit(worker, code)
 
-        if self._nursery is None:
+        if self._fork_server is None:
             return start_process(
                 self._plan.command, environment=environment, on_exit=on_exit, stdout=stdout, stderr=stderr
             )
         hurry = worker.rank is not None and not self._plan.fork_founders
-        return self._nursery.start(environment, on_exit=on_exit, stdout=stdout, stderr=stderr, hurry=hurry)
+        return self._fork_server.start(environment, on_exit=on_exit, stdout=stdout, stderr=stderr, hurry=hurry)
 
     def send(self, member: MemberId, message: msg.FromAgent) -> None:
         if isinstance(message, msg.Assign) and member in self.workers:
@@ -367,9 +367,9 @@ class Supervisor:
         return numbers_of(worker.local_rank, self._devices.devices, visible)
 
     def _bury_orphans(self) -> None:
-        if self._nursery is None or self._nursery.expecting:
-            return  # a worker that was just born is a child that we do not know yet
-        ours = [worker.process for worker in self.workers.values()] + [self._store.process, self._nursery.process]
+        if self._fork_server is None or self._fork_server.expecting:
+            return  # a worker that was just forked is a child that we do not know yet
+        ours = [worker.process for worker in self.workers.values()] + [self._store.process, self._fork_server.process]
         reap_orphans([process.pid for process in ours if process is not None and process.pid is not None])
 
     def _on_blindness(self, looking: "asyncio.Task[None]") -> None:

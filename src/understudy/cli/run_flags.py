@@ -19,7 +19,7 @@ from understudy.protocol.policy import Policy
 from understudy.protocol.rungs import RungLimits
 from understudy.wire.transport import split_address
 
-NURSERY: tuple[str, ...] = ("-m", "understudy.training.nursery")
+FORK_SERVER: tuple[str, ...] = ("-m", "understudy.training.fork_server")
 STORE_COMMAND: tuple[str, ...] = (sys.executable, "-m", "understudy.groups.store_host")
 _REFUSED: dict[str, tuple[object, str]] = {
     "event_log_handler": ("null", "events are in the run's ledger"),
@@ -71,7 +71,7 @@ def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_
             run_dir=run_dir,
             logs=_logs(args, run_dir, live),
             store_command=STORE_COMMAND,
-            nursery_command=_nursery_command(args, command),
+            fork_server_command=_fork_server_command(args, command),
             fork_founders=_forks_initial_ranks(args),
             ledger_digest_every=_at_least("--ledger-digest-every", args.ledger_digest_every, 0),
             check_replicas_every=_at_least("--check-replicas-every", args.check_replicas_every, 0),
@@ -243,11 +243,11 @@ def _forks_initial_ranks(args: argparse.Namespace) -> bool:
     return _world_size(args.nproc_per_node) >= (os.cpu_count() or 1)
 
 
-def _nursery_command(args: argparse.Namespace, command: tuple[str, ...]) -> tuple[str, ...]:
+def _fork_server_command(args: argparse.Namespace, command: tuple[str, ...]) -> tuple[str, ...]:
     """A program that is not run by Python cannot be forked from one that is."""
     if args.no_fork_server or args.no_python or (args.spares == 0 and not _forks_initial_ranks(args)):
         return ()
-    return (command[0], "-u", *NURSERY)
+    return (command[0], "-u", *FORK_SERVER)
 
 
 def _logs(args: argparse.Namespace, run_dir: Path, live: bool) -> LogPlan:

@@ -51,7 +51,6 @@ class _Seen:
     answer: ActivityReport | None = None
     answered_at: float = 0.0
     unchanged_since: float | None = None
-    cpu_then: float = 0.0
     stopped_since: float | None = None
     ran_at: float | None = None  # when the kernel last said that it is not stopped
 

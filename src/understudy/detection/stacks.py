@@ -38,11 +38,11 @@ _SIGNS = (
     Sign("/torch/_tensor.py", "in backward", ("backward",)),
     Sign("/torch/utils/data/", "in the data loader"),
     Sign("/torchdata/", "in the data loader"),
-    Sign("/understudy/training/data.py", "in the data loader"),
-    Sign("/understudy/training/loader.py", "in the data loader"),
-    Sign("/understudy/training/step_loader.py", "in the data loader"),
-    Sign("/understudy/training/task_loader.py", "in the data loader"),
-    Sign("/understudy/training/sampler_order.py", "in the data loader"),
+    Sign("/understudy/training/data/step_data.py", "in the data loader"),
+    Sign("/understudy/training/data/stateful_loader.py", "in the data loader"),
+    Sign("/understudy/training/data/step_loader.py", "in the data loader"),
+    Sign("/understudy/training/data/task_loader.py", "in the data loader"),
+    Sign("/understudy/training/data/sampler_order.py", "in the data loader"),
     Sign("/torch/optim/", "in the optimizer"),
     Sign("/torch/nn/modules/module.py", "in forward"),
 )
@@ -54,7 +54,7 @@ _WAITS = (
     ),
     *("/torch/distributed/pipelining/", "/torch/distributed/tensor/", "/torch/distributed/utils.py"),
     *("/torch/nn/parallel/distributed.py", "/understudy/groups/fence.py", "/understudy/groups/store.py"),
-    *("/understudy/groups/world.py", "/understudy/training/control.py", "/understudy/state/mail.py"),
+    *("/understudy/groups/world.py", "/understudy/training/control.py", "/understudy/state/transfer/p2p.py"),
 )
 """Files whose code, when it is what runs, mostly waits for other ranks."""
 _INNERMOST = 4  # calls that are looked at: decorators and dispatchers lie between a collective and its caller

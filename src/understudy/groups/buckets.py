@@ -40,8 +40,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose(shown: Iterable[bytes]) -> Layout:
-    """Of what the ranks of a group show, the lowest first: whoever has trained knows. Nothing is looked at needlessly,
-    because each look is a question to the store."""
+    """Of what the ranks of a group show, the lowest first: a rank that has trained knows. Nothing is looked at
+    needlessly, because each look is a question to the store."""
     first: Layout | None = None
     for content in shown:
         layout = msgspec.msgpack.decode(content, type=Layout)
@@ -150,7 +150,7 @@ class _Done(dist.Work):
 
 
 class _Echo(dist.ProcessGroup):
-    """A group in which everybody says what this rank says."""
+    """A group in which all ranks say what this rank says."""
 
     def __init__(self) -> None:
         super().__init__(0, 1)

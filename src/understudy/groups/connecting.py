@@ -1,9 +1,9 @@
-"""Connects a backend to its new peers, and knows a backend on which somebody is still at work.
+"""Connects a backend to its new peers, and knows a backend on which a thread is still at work.
 
 A peer that dies before it has connected keeps us waiting, and there is no connection yet that could be broken. So an
-attempt runs in a thread that can be left behind; it ends with the group's timeout. Until then nobody else may touch its
-backend: torch has no lock around a backend's connections, and a late success would put old peers in place of new ones.
-The next generation gets another backend under the same group.
+attempt runs in a thread that can be left behind; it ends with the group's timeout. Until then no other thread may touch
+its backend: torch has no lock around a backend's connections, and a late success would put old peers in place of new
+ones. The next generation gets another backend under the same group.
 
 torch keeps one backend per type under a group, and finds the one to use by device. So each further backend stands under
 a type that the group does not use. It serves the group from then on, until an attempt gets stuck on it as well.
@@ -72,7 +72,7 @@ class Backends:
         return attempt
 
     def free(self, name: GroupName, group: dist.ProcessGroup) -> Any:
-        """The group's backend. If somebody is still at work on it: another one, which is the group's from now on."""
+        """The group's backend. If a thread is still at work on it: another one, which is the group's from now on."""
         current = group._get_backend(self._device)
         if not self._is_busy(current):
             return current

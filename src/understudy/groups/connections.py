@@ -1,10 +1,10 @@
 """Which sockets belong to the process groups, and how to break them.
 
-gloo has no abort: after a SIGSTOP or a cut link everybody in a collective waits for the group's timeout. Shutting down
+gloo has no abort: after a SIGSTOP or a cut link all ranks in a collective wait for the group's timeout. Shutting down
 the group's own connections makes a blocked call raise within milliseconds, from any thread. gloo does not tell which
 sockets are its own. But ranks tell each other through the store where they listen, so a group's connections are those
 that appear while it is formed and have such an address at one of their ends. Whatever else a script opens meanwhile
-(downloads, name servers), and the store's own client, is nobody's business here.
+(downloads, name servers), and the store's own client, does not matter here.
 
 A script may destroy a group of its own; the end of that group's connections is no loss of a peer.
 """
@@ -124,7 +124,7 @@ class Connections:
 
     def unsent(self) -> bool:
         """Does the kernel still hold something that a group of the script has sent? Then more may be queued behind
-        it. (Nobody waits for what else is sent.)"""
+        it. (No thread waits for what else is sent.)"""
         with self._lock:
             ours = {fd: name for fd, name in self._owned.items() if self._exists(self._group_of[fd])}
         return any(_has_unsent(descriptor) for descriptor in _still_open(ours))
@@ -156,7 +156,7 @@ def appeared_since(before: dict[int, str], wanted: Callable[[socket.socket], boo
 
 
 def shut_down(sockets: dict[int, str]) -> int:
-    """Whoever is blocked in one of them is woken. Returns how many were still open."""
+    """A thread that is blocked in one of them is woken. Returns how many were still open."""
     return sum(_shut_down(descriptor) for descriptor in _still_open(sockets))
 
 
@@ -183,8 +183,9 @@ def _is_connection(descriptor: int, wanted: Callable[[socket.socket], bool]) -> 
 
 
 def _shut_down(descriptor: int) -> bool:
-    """Only the way in. gloo reads the end of it and closes the connection itself, which tells everybody who waits. With
-    the way out shut down too, a send that is posted before gloo has read that end fails silently: its waiter sleeps on.
+    """Only the way in. gloo reads the end of it and closes the connection itself, which tells all threads that wait.
+    With the way out shut down too, a send that is posted before gloo has read that end fails silently: its waiter
+    sleeps on.
     """
     return _with_duplicate(descriptor, lambda connection: connection.shutdown(socket.SHUT_RD))
 

@@ -30,14 +30,18 @@ Show = Callable[[dist.ProcessGroup, str, bytes], Iterable[bytes]]
 class Engines:
     """The engines inside the protected modules, and the pipelines that run them."""
 
-    def __init__(self, modules: Iterable[nn.Module]) -> None:
+    def __init__(self, modules: Iterable[nn.Module] = ()) -> None:
         self._ddp: list[DistributedDataParallel] = []
         self._buckets: list[BucketLayout] = []
         self._fsdp_roots: list[FSDPModule] = []
-        self._pipelines = Pipelines()
         self.waits = GradientWaits()
         self._steps = 0  # until everything lazy has happened
         self._settling = False  # a step has ended, and not all that is lazy has happened yet
+        self.use(modules)
+
+    def use(self, modules: Iterable[nn.Module]) -> None:
+        """Look for engines in these as well, and for pipelines that run them."""
+        self._pipelines = Pipelines()
         for module in modules:
             self._find(module)
 
@@ -69,8 +73,8 @@ class Engines:
         return self._steps > any(ddp.static_graph for ddp in self._ddp)
 
     def reset(self, show: Show, trained: bool) -> None:
-        """Start equal on all ranks. Called after every regroup by everyone. `trained`: what this rank has is that of
-        the state with which everybody goes on."""
+        """Start equal on all ranks. Called after every regroup by all ranks. `trained`: what this rank has is that of
+        the state with which all go on."""
         seen: Counter[str] = Counter()
         for buckets in self._buckets:
             if self._settling:

@@ -1,10 +1,10 @@
-"""The fence between ranks of one host: everybody has arrived before anybody passes, through shared memory.
+"""The fence between ranks of one host: all have arrived before any passes, through shared memory.
 
 A barrier over gloo costs eight small messages and a dozen thread switches per step. Ranks on one host need none of it:
 each writes the step it has arrived at into its own slot of a mapped page, and a futex wakes those who wait. Every
 generation has a page of its own, so a process of an old one can never be counted in a new one.
 
-Who reports that it has not arrived has not written its slot, so nobody can have passed: the commit rule needs no more.
+A rank that reports `arrived=False` never wrote its slot, so no rank has passed: the commit rule needs no more.
 Where there is no such futex, or no shared memory for the page, all ranks use the default group's barrier; it keeps the
 same promise.
 """
@@ -59,7 +59,7 @@ def _open_page(path: str, rank: int, length: int) -> int:
             finally:
                 os.close(descriptor)
                 os.unlink(mine)
-        with contextlib.suppress(FileNotFoundError):  # somebody is in the next generation already
+        with contextlib.suppress(FileNotFoundError):  # another rank is in the next generation already
             return os.open(path, os.O_RDWR)
 
 
@@ -85,7 +85,7 @@ class SharedFence:
             os.close(descriptor)
         slots = memoryview(self._page).cast("Q")
         self._rank, self._slots = rank, slots[1 : size + 1]
-        for other in absent:  # everybody says so, and nobody waits for them
+        for other in absent:  # all ranks say so, and none waits for them
             self._slots[other] = _NEVER_AWAITED
         self._word = ctypes.c_uint32.from_buffer(self._page, 0)  # the last step that all have arrived at
         self._futex_number = _FUTEX_NUMBER[platform.machine()]

@@ -20,8 +20,8 @@ _SCHEDULE_KEEPS = (
 
 
 class Pipelines:
-    """All stages and schedules of this process. They are no modules, so nobody has to name them: they are found where
-    Python keeps its objects."""
+    """All stages and schedules of this process. They are no modules, so the script need not name them: they are found
+    where Python keeps its objects."""
 
     def __init__(self) -> None:
         self._stages: list[_PipelineStageBase] = []

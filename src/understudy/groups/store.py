@@ -79,7 +79,7 @@ class InterruptibleStore(Store):
             raise StepAbandoned(f"stopped waiting for {awaited}: the generation was abandoned")
 
     def interrupt(self) -> None:
-        """Called from another thread: nobody will answer a question that has been open for so long."""
+        """Called from another thread: a question that has been open for so long will not be answered."""
         asked_at = self._asked_at
         if asked_at is not None and time.monotonic() - asked_at > _ANSWER_LIMIT:
             shut_down(self._connections)
@@ -137,7 +137,7 @@ class InterruptibleStore(Store):
     def append(self, key: str, value: str) -> None:
         def append_and_see(client: TCPStore) -> None:
             client.append(key, value)  # type: ignore[attr-defined]
-            client.check([key])  # as in `set`; and whoever is told that it was appended may append after it
+            client.check([key])  # as in `set`; and a rank that is told that it was appended may append after it
 
         self._ask(append_and_see)
 

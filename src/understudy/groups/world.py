@@ -2,14 +2,14 @@
 
 A joiner begins in a sandbox: its groups have no peers (torch's fake backend), but say that they are of the world's own
 backend, so that its script and its engines take the same way as those of the others did. What the rank heard from
-others in its setup it hears from the prompter.
+others in its setup it hears from the replayer.
 
 Every group keeps its identity over a regroup: the ProcessGroup object, DDP's reducer, FSDP2, DeviceMesh and groups that
 the script holds go on working with new peers behind them.
 
 A world may be formed without some of its ranks. Every group then consists of those of its members that are present, in
-the same order; a group with nobody else left is a group of one. torch numbers ranks without gaps, so what torch calls a
-rank is then a place among the present ones (`place_of`), while everything of ours goes on speaking of ranks.
+the same order; a group with no other rank left is a group of one. torch numbers ranks without gaps, so what torch calls
+a rank is then a place among the present ones (`place_of`), while everything of ours goes on speaking of ranks.
 """
 
 import functools
@@ -30,7 +30,7 @@ from understudy.foundation.ids import Generation, Rank
 from understudy.foundation.settings import network_interfaces
 from understudy.groups.connecting import Backends
 from understudy.groups.connections import Connections
-from understudy.groups.prompter import Prompter, Recorder, Script
+from understudy.groups.setup_replay import Recorder, Recording, Replayer
 from understudy.groups.store import InterruptibleStore
 
 _ARGUMENTS = tuple(inspect.signature(c10d._new_process_group_helper).parameters)
@@ -66,7 +66,7 @@ class World:
         self._abandoned = abandoned
         self._recorder: Recorder | None = None
         self.on_collective: Callable[[], None] = lambda: None  # told of each one until the world is established
-        self._prompter = Prompter({})
+        self._replayer = Replayer({})
         self._present = list(range(size))
         self._everybody: dict[str, list[int]] = {}  # by group: its members, whether they are present or not
         self._shown: dict[Generation, list[str]] = {}  # keys of ours in the store
@@ -83,15 +83,15 @@ class World:
             backend, rank=self.rank, world_size=self.size, store=self._root_store(), timeout=self.timeout
         )
 
-    def enter_sandbox(self, backend: str, script: Script) -> None:
-        """A joiner's world without peers, for its setup and its rehearsal. `script`: what the rank was told in its own
-        setup."""
+    def enter_sandbox(self, backend: str, recording: Recording) -> None:
+        """A joiner's world without peers, for its setup and its rehearsal. `recording`: what the rank was told in its
+        own setup."""
         importlib.import_module("torch.testing._internal.distributed.fake_pg")  # makes the backend known
-        self._prompter = Prompter(script)
+        self._replayer = Replayer(recording)
         self._make_groups_by(self._make_without_peers)
         dist.init_process_group(backend, rank=self.rank, world_size=self.size, store=HashStore())
 
-    def finish_script(self) -> Script:
+    def finish_recording(self) -> Recording:
         """The world is established: what was heard so far is what a joiner will be told."""
         recorder, self._recorder = self._recorder, None
         return recorder.finish() if recorder is not None else {}
@@ -120,13 +120,14 @@ class World:
         if isinstance(group, dist.ProcessGroup):
             c10d._world.pg_map[group] = (backend, store)
             self._without_peers.add(name)
-            self._prompter.attend(name, group)
+            self._replayer.attend(name, group)
         return group, store
 
     # -- groups -------------------------------------------------------------------------------------------------------
 
     def groups(self) -> list[tuple[GroupName, dist.ProcessGroup]]:
-        """Every group of this process in one order that is the same on all ranks, so that nobody waits crosswise."""
+        """Every group of this process in one order that is the same on all ranks, so that no two ranks wait
+        crosswise."""
         return sorted(((name, group) for group, name in c10d._world.pg_names.items()), key=lambda item: item[0])
 
     def members(self, group: dist.ProcessGroup) -> list[int]:
@@ -150,7 +151,8 @@ class World:
     # -- regroup ------------------------------------------------------------------------------------------------------
 
     def regroup(self, generation: Generation, absent: Collection[int] = ()) -> None:
-        """Form every group again for `generation`, with whoever holds each rank now, and without those of `absent`."""
+        """Form every group again for `generation`, with the present holder of each rank, and without those of
+        `absent`."""
         self._generation = generation
         try:
             for place, (name, group) in enumerate(self.groups()):
@@ -184,11 +186,11 @@ class World:
             numbers = [places[rank] for rank in ranks if rank in places]
             c10d._world.pg_group_ranks[group] = {number: place for place, number in enumerate(numbers)}
 
-    def _connect(self, backend: Any, generation: Generation, name: str, own: int, everybody: list[int]) -> None:
+    def _connect(self, backend: Any, generation: Generation, name: str, own: int, ranks: list[int]) -> None:
         """Show where we are to be found, and connect to all who belong to it."""
         prefix = f"handles/{generation}/{name}"
         self._show(generation, f"{prefix}/{own}", backend.get_reconfigure_handle())
-        handles = self.store.multi_get([f"{prefix}/{member}" for member in everybody])
+        handles = self.store.multi_get([f"{prefix}/{member}" for member in ranks])
         self._reconfigure(backend, generation, [handle.decode() for handle in handles])
 
     # -- handing over -------------------------------------------------------------------------------------------------
@@ -221,7 +223,7 @@ class World:
         self._shown.setdefault(generation, []).append(key)
 
     def forget_former(self) -> None:
-        """Nobody will ask what was shown in generations before this one."""
+        """No rank will ask what was shown in generations before this one."""
         for generation in [each for each in self._shown if each < self._generation]:
             for key in self._shown.pop(generation):
                 self.store.delete_key(key)
@@ -237,7 +239,7 @@ class World:
 
     def form_pairs(self, generation: Generation, pairs: Sequence[tuple[Rank, Rank]]) -> dict[tuple[Rank, Rank], "Pair"]:
         """A connection for each of these pairs, of which this rank is one; the other one calls this as well. All are
-        formed at once: one after the other, everybody would wait for its neighbour."""
+        formed at once: one after the other, each would wait for the next."""
         backends = {}
         with self.connections.forming(PAIRS):
             for pair in pairs:
@@ -262,7 +264,7 @@ class World:
         if name not in self._without_peers:
             return
         self._without_peers.discard(name)
-        self._prompter.leave(group)
+        self._replayer.leave(group)
         backend = self._make_backend(name, group)
         group._register_backend(self.device, dist.ProcessGroup.BackendType.GLOO, backend)
         group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
@@ -299,7 +301,7 @@ class World:
 
 
 class Bridge:
-    """Carries mail to the one peer there is, whatever rank it is called by."""
+    """Carries messages to the one peer there is, whatever rank it is called by."""
 
     def __init__(self, backend: Any, peer: int) -> None:
         self._backend, self._peer = backend, peer

@@ -194,7 +194,3 @@ class Sightings:
         """Where it was when it was last seen, however long ago."""
         known = self.by_member.get(member)
         return "" if known is None else str(known[1])
-
-    def keep_only(self, members: Iterable[MemberId]) -> None:
-        kept = set(members)
-        self.by_member = {id_: seen for id_, seen in self.by_member.items() if id_ in kept}

@@ -1,5 +1,5 @@
-"""What a rank holds: listing it (manifest), comparing it (digests, twins), moving it (transfer), and keeping it on disk
-(durable, restoring).
+"""What a rank holds: listing it (protected_state), comparing it (digests), moving it (transfer), copying it where it
+outlives a process (peer_memory, rank_local_files) or all of them (checkpoint), and taking changes back (buffers, undo).
 
-Must never be here: when to move it (that is `protocol`) and process groups (that is `groups`).
+Must never be here: when to do any of it (that is `training` and `protocol`) and process groups (that is `groups`).
 """

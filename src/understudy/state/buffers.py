@@ -18,16 +18,21 @@ _Place = tuple[nn.Module, str]
 class ChangingBuffers:
     """Call `remember` before each attempt, `learn` after the first complete one, `restore` when one is dropped."""
 
-    def __init__(self, modules: Iterable[nn.Module]) -> None:
-        self._places: list[_Place] = [
+    def __init__(self, modules: Iterable[nn.Module] = ()) -> None:
+        self._places: list[_Place] = []
+        self._saved: list[tuple[_Place, torch.Tensor, torch.Tensor]] = []
+        self._learnt = False
+        self.use(modules)
+
+    def use(self, modules: Iterable[nn.Module]) -> None:
+        """Look at the buffers of these as well."""
+        self._places += [
             (owner, name)
             for module in modules
             for owner in module.modules()
             for name, buffer in owner._buffers.items()
             if buffer is not None
         ]
-        self._saved: list[tuple[_Place, torch.Tensor, torch.Tensor]] = []
-        self._learnt = False
 
     def remember(self) -> None:
         self._saved = [(place, buffer, buffer.clone()) for place, buffer in self._buffers()]

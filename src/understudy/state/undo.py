@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from understudy.state.manifest import Protected, local, parameters_of
+from understudy.state.protected_state import Protected, local, parameters_of
 
 _Restore = Callable[[], None]
 _SIMPLE = (torch.Tensor, int, float, bool, str, type(None))

@@ -48,7 +48,7 @@ class ControlLine:
         self.released = False
         self.wanted_memory = 0  # bytes that an idle spare is asked to keep ready
         self.in_gradient_wait: Callable[[], bool] = lambda: False
-        self._checkpoints_wanted = Generation(0)  # the generation in which somebody asked for them
+        self._checkpoints_wanted = Generation(0)  # the generation in which they were asked for
         self.send(messages.Hello(member=member, token=token, pid=os.getpid()))
         threading.Thread(target=self._listen, name="understudy-control", daemon=True).start()
 
@@ -69,6 +69,10 @@ class ControlLine:
 
     def say_parked(self) -> None:
         self.send(messages.Parked())
+
+    def note(self, text: str) -> None:
+        """Say something to the people who look at the job."""
+        self.send(messages.Note(text=text))
 
     def when_abandoned(
         self,
@@ -120,7 +124,7 @@ class ControlLine:
         self, generation: Generation, checkpoints: Callable[[], tuple[int, ...]] = tuple
     ) -> messages.Resume | None:
         """The plan for `generation`, or None when a newer generation was opened meanwhile. `checkpoints`: which durable
-        ones there are; looked for in this thread, because it may take long, and only if somebody asks."""
+        ones there are; looked for in this thread, because it may take long, and only on request."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self.abandoned > generation or self._has_word_on(generation))
@@ -149,11 +153,11 @@ class ControlLine:
         except (WireError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             self._end(f"the agent sent something that cannot be read ({error})")
         except Exception as error:
-            self._end(f"nobody listens to the agent any more ({type(error).__name__}: {error})")
+            self._end(f"the agent is not listened to any more ({type(error).__name__}: {error})")
 
     @staticmethod
     def _end(why: str) -> NoReturn:
-        """Who cannot be told of a new generation must not go on in the old one."""
+        """A member that cannot be told of a new generation must not go on in the old one."""
         print(f"understudy: {why}; this process ends, so that another one can take over its rank", file=sys.stderr)
         sys.stderr.flush()
         os._exit(70)

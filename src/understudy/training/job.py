@@ -1,4 +1,4 @@
-"""The user's handle on the job: join, protect, steps.
+"""The user's handle on the job, which `join()` returns: protect, steps.
 
 The same script runs under `understudy run` (protected), under torchrun, or under plain python; without Understudy's
 services every step has a single attempt and nothing is recorded.
@@ -6,61 +6,29 @@ services every step has a single attempt and nothing is recorded.
 
 import atexit
 import functools
-import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator
-from datetime import timedelta
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch._C._distributed_c10d import HashStore
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from understudy.detection.progress import Place, ProgressWriter
 from understudy.errors import ProtectError, UsageError
-from understudy.foundation.ids import Generation, Rank
-from understudy.foundation.settings import PlainSettings, WorkerSettings, publish_rank
-from understudy.groups.engines import Engines, engines_in_memory
-from understudy.groups.fence import Fences
-from understudy.groups.store import InterruptibleStore
-from understudy.groups.world import World
-from understudy.ledger.spool import SpoolWriter
+from understudy.groups.engines import engines_in_memory
 from understudy.protocol.loop import Next, what_next
 from understudy.protocol.sharing_out import Reduction
-from understudy.state.buffers import ChangingBuffers
-from understudy.state.keepsakes import Keepsakes
-from understudy.state.manifest import Protected, SaveFunction, Stateful
-from understudy.state.snapshots import Snapshots
-from understudy.training import memory, nursery, supported
-from understudy.training.audit import unprotected_state
-from understudy.training.bequest import BequestFile
-from understudy.training.checkpointing import Checkpointing
-from understudy.training.control import ControlLine
-from understudy.training.data import StepData, as_step_data
-from understudy.training.degrading import Degrading
-from understudy.training.ending import finish, finish_early
-from understudy.training.fingerprint import fingerprint_of
-from understudy.training.loader import LoaderData
+from understudy.state.protected_state import Protected, SaveFunction, Stateful
+from understudy.training.audit import Unprotected, optimizers_within, unprotected_state
+from understudy.training.data.stateful_loader import LoaderData
+from understudy.training.data.step_data import StepData, as_step_data
+from understudy.training.data.step_loader import StepLoader
+from understudy.training.degraded.step import next_part
 from understudy.training.member import Member
-from understudy.training.neighbour import Neighbour
-from understudy.training.optimizers import Unprotected, optimizers_within
-from understudy.training.own_buffers import OwnBuffers
-from understudy.training.own_state import OwnState
-from understudy.training.part_steps import next_part
-from understudy.training.randomness import derived_seed, seed_all
-from understudy.training.record import StepLedger
-from understudy.training.saving import Saving
-from understudy.training.step_loader import StepLoader
+from understudy.training.rng import derived_seed, seed_all
 from understudy.training.steps import ProtectedStep, RehearsalStep, Step, TailStep
-from understudy.training.warmth import warm_up
-from understudy.wire import messages
-
-_SPARE_PATIENCE = 0.3  # a founding member is told its rank at once; who waits longer than this is a spare
+from understudy.training.warmup import allocate_normally
 
 
 class Job:
@@ -81,7 +49,7 @@ class Job:
         self.seed, self.device = seed, device
         self._tracked = tracked
         self._member = member
-        self._protected = member.protected if member else Protected()
+        self._protected = member.body.protected if member else Protected()
         self._data: StepData | None = None
         self._share = (rank, world_size)
         self._reduction: Reduction = "mean"
@@ -138,7 +106,7 @@ class Job:
             if isinstance(self._data, LoaderData):
                 self._data.protected = self._member is not None
                 if self._member is not None:
-                    self._member.own_state.loader = self._data
+                    self._member.rank_local.loader = self._data
 
     def _register(self, name: str, thing: Any) -> None:
         if isinstance(thing, nn.Module):
@@ -219,48 +187,48 @@ class Job:
             self._end_loader()
 
     def _protected_steps(self, member: Member, total: int) -> Iterator[Step]:
-        modules = engines_in_memory() if self._protected.saves_alone else list(self._protected.modules.values())
-        member.engines = Engines(modules)
-        member.buffers = ChangingBuffers(modules)
+        status = member.status
+        protected = self._protected
+        member.body.use(engines_in_memory() if protected.saves_alone else protected.modules.values())
         member.ledger.use(self._data, self._share)
-        member.degrading = self._degrading(member)
-        member.total = total
-        if member.joiner:
+        member.degraded.use(self._data, self._share, self._tracked, self._reduction)
+        status.total = total
+        if status.joiner:
             yield from self._rehearse(member)
         else:
-            member.checkpoints.resume(member)
-            member.began_at = member.holds or 0
-            member.in_steps = True
+            member.checkpoints.resume()
+            status.began_at = status.holds or 0
+            status.in_steps = True
         attempt = 0
         try:
             while True:
-                member.come_back_to_loop()
-                match what_next(member.holds, total, abandoned=member.abandoned):
+                member.recovery.come_back_to_loop()
+                match what_next(status.holds, total, abandoned=status.abandoned):
                     case Next.RECOVER:
-                        member.recover()
+                        member.recovery.recover()
                         continue
-                    case Next.FINISH if finish(member):
+                    case Next.FINISH if member.shutdown.finish():
                         return
                     case Next.FINISH:
                         continue
-                number = member.holds or 0
+                number = status.holds or 0
                 if not member.control.begin_step(number):
                     continue  # a boundary: the generation is abandoned here
-                if (parts := member.degrading.parts) is None:
+                if (accumulation := member.degraded.accumulation) is None:
                     self._current = step = ProtectedStep(member, number, attempt, self._prepare, self._fetch)
                 else:
-                    self._current = step = next_part(member, parts, number, attempt, self._seed)
+                    self._current = step = next_part(member, accumulation, number, attempt, self._seed)
                 yield step
                 self._check_entered(step)
                 if step.partial:
                     continue  # the same attempt goes on
-                attempt = attempt + 1 if member.holds == number else 0
-                if member.joiner and step.committed:
-                    memory.use_normally()
+                attempt = attempt + 1 if status.holds == number else 0
+                if status.joiner and step.committed:
+                    allocate_normally()
         except GeneratorExit:
             # The script has left the loop: by `break`, or because of an error that its hook will report. Only the end
             # of the process shows which.
-            atexit.register(finish_early, member)
+            atexit.register(member.shutdown.finish_early)
             raise
         finally:
             self._current = None
@@ -270,8 +238,8 @@ class Job:
         """Run the body without peers until its engines have settled, then take part."""
         member.ledger.time("setup", time.monotonic() - self._joined_at)
         start = time.monotonic()
-        member.phase("rehearse")
-        member.engines.prepare_sandbox(member.world)
+        member.status.phase("rehearse")
+        member.body.engines.prepare_sandbox(member.world)
         settled = False
         while not settled:
             self._current = step = RehearsalStep(member, self._prepare, self._fetch_for_rehearsal)
@@ -280,25 +248,14 @@ class Job:
             settled = step.settled
         member.ledger.time("rehearsal", time.monotonic() - start)
         self._protected.forget_gradients()
-        plan = member.await_first_plan()
+        plan = member.recovery.await_first_plan()
         if plan.tail is None:
-            member.in_steps = True
-            member.carry_out(plan)
+            member.status.in_steps = True
+            member.recovery.carry_out(plan)
             return
         self._current = tail = TailStep(member, plan, self._prepare, self._fetch_for_rehearsal)
         yield tail
         self._check_entered(tail)
-
-    def _degrading(self, member: Member) -> Degrading:
-        return Degrading(
-            data=self._data,
-            share=self._share,
-            tracked=self._tracked,
-            reduction=self._reduction,
-            engines=member.engines,
-            protected=self._protected,
-            habits=member.habits,
-        )
 
     def _prepare(self, number: int) -> None:
         if not self._tracked:
@@ -327,8 +284,8 @@ class Job:
             return
         if self._member is None:
             print(f"understudy: {text}", file=sys.stderr, flush=True)
-        elif not self._member.joiner:
-            self._member.note(text)
+        elif not self._member.status.joiner:
+            self._member.control.note(text)
 
     @staticmethod
     def _check_entered(step: Step) -> None:
@@ -339,7 +296,7 @@ class Job:
         names = {**frame.f_globals, **frame.f_locals}
         forgotten = unprotected_state(names, self._protected)
         if forgotten and self.rank == 0:
-            member.note(
+            member.control.note(
                 f"these objects have state that a replacement would not get: {', '.join(forgotten)}. "
                 f"Give them to job.protect(), for example job.protect({forgotten[0]}={forgotten[0]})"
             )
@@ -347,181 +304,4 @@ class Job:
     def on_phase(self, listener: Callable[[str, int], None]) -> None:
         """Call `listener(phase, generation)` when this process enters a phase of a recovery (for metrics and tests)."""
         if self._member is not None:
-            self._member.on_phase(listener)
-
-
-def join(
-    *,
-    backend: str | None = None,
-    seed: int = 0,
-    rng: Literal["derived", "tracked"] = "derived",
-    timeout: timedelta = timedelta(minutes=30),
-) -> Job:
-    """Become a member of the job and initialise torch.distributed. A spare waits here until it is given a rank.
-
-    `rng`: "derived" seeds every step from (seed, step, rank); "tracked" leaves the streams to the script and ships
-    them with the rank.
-    """
-    if rng not in ("derived", "tracked"):
-        raise UsageError(f'join(rng={rng!r}): it can be "derived" or "tracked"')
-    tracked = rng == "tracked"
-    settings = WorkerSettings.from_environment()
-    if settings is None:
-        return _join_plain(backend, seed, tracked, timeout)
-    nursery.start_again_if_unlike_the_others()
-    try:
-        if dist.is_initialized():
-            raise UsageError(
-                "torch.distributed is initialised already: understudy.join() makes the default process group; remove "
-                "your own call of init_process_group"
-            )
-        supported.check(backend)
-    except UsageError as error:
-        _report_before_joining(settings, error)
-        raise
-    return _join_protected(settings, backend, seed, tracked, timeout)
-
-
-def _report_before_joining(settings: WorkerSettings, error: UsageError) -> None:
-    """There is no member yet that could say why it ends."""
-    control = ControlLine(settings.socket, settings.member, settings.token)
-    summary = "".join(traceback.format_exception_only(error)).strip()
-    failed = messages.ScriptFailed(step=None, summary=summary, fingerprint=fingerprint_of(error), repeats=True)
-    control.send(failed)
-
-
-def _join_plain(backend: str | None, seed: int, tracked: bool, timeout: timedelta) -> Job:
-    plain = PlainSettings.from_environment()
-    device = _device(plain.local_rank)
-    if not dist.is_initialized():
-        chosen = backend or _backend_for(device)
-        if plain.launched:
-            dist.init_process_group(chosen, timeout=timeout)
-        else:
-            dist.init_process_group(chosen, rank=0, world_size=1, store=HashStore(), timeout=timeout)
-    seed_all(seed)
-    return Job(
-        rank=dist.get_rank(),
-        local_rank=plain.local_rank,
-        world_size=dist.get_world_size(),
-        seed=seed,
-        tracked=tracked,
-        device=device,
-        member=None,
-    )
-
-
-def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tracked: bool, timeout: timedelta) -> Job:
-    progress = ProgressWriter(settings.progress_file)
-    control = ControlLine(settings.socket, settings.member, settings.token)
-    assignment = control.await_assignment(_SPARE_PATIENCE) or _wait_as_spare(control, progress)
-    progress.show(assignment.generation, -1, Place.SETUP)
-    store_host, store_port = _store_of(assignment, settings)
-    publish_rank(
-        assignment.rank,
-        assignment.local_rank,
-        assignment.world_size,
-        assignment.local_world_size,
-        store_host,
-        store_port,
-    )
-    device = _device(assignment.local_rank)
-    joiner = not assignment.founding
-    scratch = os.path.dirname(settings.progress_file)
-    holder: list[Member] = []
-    world = World(
-        rank=Rank(assignment.rank),
-        size=assignment.world_size,
-        founded_in=Generation(assignment.founded_in),
-        store=InterruptibleStore(store_host, store_port, lambda: bool(holder) and holder[0].interrupted, timeout),
-        abandoned=lambda: bool(holder) and holder[0].interrupted,
-        timeout=timeout,
-        device=device,
-        formed=control.hand_over,
-    )
-    spool = SpoolWriter(scratch, settings.member, lambda text: control.send(messages.Note(text=text)))
-    ledger = StepLedger(spool, settings.member, assignment.rank, assignment.world_size, settings.ledger_digest_every)
-    fences = Fences(scratch, assignment.rank, assignment.world_size, one_host=not settings.host)
-    protected = Protected()
-    own_buffers = OwnBuffers(Keepsakes(scratch, assignment.founded_in, assignment.rank, "buffers"), protected)
-    own_state = OwnState(Keepsakes(scratch, assignment.founded_in, assignment.rank), tracked, joiner)
-    member = Member(
-        control=control,
-        world=world,
-        fences=fences,
-        own_state=own_state,
-        own_buffers=own_buffers,
-        protected=protected,
-        bequest=BequestFile(scratch, assignment.founded_in, assignment.rank),
-        host=settings.host,
-        progress=progress,
-        ledger=ledger,
-        joiner=joiner,
-        checkpoints=Checkpointing(
-            Path(settings.checkpoint_dir) if settings.checkpoint_dir else None,
-            settings.checkpoint_every,
-            "" if settings.host else settings.run_dir,
-        ),
-        saving=Saving(
-            Snapshots(scratch, assignment.founded_in, assignment.rank, settings.peer_snapshot_every),
-            Neighbour(
-                scratch, assignment.founded_in, assignment.rank, settings.host if settings.peer_snapshot_every else ""
-            ),
-        ),
-        compare_every=settings.check_replicas_every,
-    )
-    member.between.install()
-    holder.append(member)
-    if joiner:
-        world.enter_sandbox(backend or _backend_for(device), member.inherit())
-    else:
-        world.found(backend or _backend_for(device))
-    seed_all(seed)
-    _report_uncaught_errors(member)
-    return Job(
-        rank=assignment.rank,
-        local_rank=assignment.local_rank,
-        world_size=assignment.world_size,
-        seed=seed,
-        tracked=tracked,
-        device=device,
-        member=member,
-    )
-
-
-def _store_of(assignment: messages.Assign, settings: WorkerSettings) -> tuple[str, int]:
-    if not assignment.store:
-        return settings.store_host, settings.store_port
-    host, _, port = assignment.store.rpartition(":")
-    return host, int(port)
-
-
-def _report_uncaught_errors(member: Member) -> None:
-    """An error outside the steps is the script's own as well; its traceback is shown as always."""
-    show = sys.excepthook
-
-    def report_and_show(kind: Any, error: BaseException, trace: Any) -> None:
-        member.report_script_error(error, None)
-        show(kind, error, trace)
-
-    sys.excepthook = report_and_show
-
-
-def _wait_as_spare(control: ControlLine, progress: ProgressWriter) -> messages.Assign:
-    """Get warm, then sleep without using the CPU until a rank is given to us."""
-    warm_up()
-    progress.show(0, -1, Place.PARKED)
-    control.say_parked()
-    ready = 0
-    while (assignment := control.await_assignment_or_wish(ready)) is None:
-        ready = control.wanted_memory
-        memory.touch(ready)
-    return assignment
-
-
-def _device(local_rank: int) -> torch.device:
-    return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
-
-
-def _backend_for(device: torch.device) -> str:
-    return "nccl" if device.type == "cuda" else "gloo"
+            self._member.status.on_phase(listener)

@@ -15,7 +15,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from understudy.state.digests import number_of
-from understudy.state.manifest import Protected, local, parameters_of
+from understudy.state.protected_state import Protected, local, parameters_of
 
 PATIENCE = 50
 """Steps after which a world is established even if some rank has learnt nothing."""

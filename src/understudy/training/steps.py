@@ -3,11 +3,11 @@
     computing ──optimizer's pre-hook──▶ arrived ──all have arrived──▶ passed ──all optimizers stepped──▶ applied
 
 The fence is the optimizer's own step pre-hook. Where all ranks are twins nothing is waited for there. Arriving counts
-only while the generation is whole: whoever has heard of an abandonment, or sees a broken connection, turns back. That
-is also what makes a body that swallows exceptions harmless.
+only while the generation is whole: a rank that has heard of an abandonment, or sees a broken connection, turns back.
+That is also what makes a body that swallows exceptions harmless.
 
-A body that needs the others after an optimizer has stepped (a GAN, a closure, see `habits`) has its fence at its end,
-with all optimizers applied; until it has passed that, what they did can be taken back (`state.undo`):
+A body that needs the others after an optimizer has stepped (a GAN, a closure, see `step_inspector`) has its fence at
+its end, with all optimizers applied; until it has passed that, what they did can be taken back (`state.undo`):
 
     computing and optimizing ──end of the body──▶ arrived ──all have arrived──▶ applied
 """
@@ -25,9 +25,9 @@ from understudy.foundation.ids import StepNumber
 from understudy.ledger.records import Sharing
 from understudy.protocol.commit import Action, action_for
 from understudy.protocol.positions import Position
-from understudy.training.accumulation import refuse_if_left_over
 from understudy.training.member import Member
-from understudy.training.probation import Losses, after_commit
+from understudy.training.recovery.probation import Losses
+from understudy.training.step_inspector import refuse_leftover_gradients
 from understudy.wire import messages
 
 
@@ -80,18 +80,15 @@ class RehearsalStep(Step):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        self._member.habits.finish()
+        self._member.body.end()
         if error is not None:
-            self._member.report_script_error(error, None)
+            self._member.errors.report(error, None)
         else:
-            self._member.habits.learn(self.fetched)
-            self.settled = self._member.engines.settle()
-            self._member.buffers.learn()
+            self.settled = self._member.body.rehearsed(self.fetched)
         return None
 
     def __enter__(self) -> "Step":
-        self._member.habits.watch()
-        self._member.buffers.remember()
+        self._member.body.rehearse()
         return super().__enter__()
 
 
@@ -111,15 +108,15 @@ class TailStep(Step):
     ) -> bool | None:
         member = self._member
         if error is not None:
-            member.report_script_error(error, None)
+            member.errors.report(error, None)
             return None
-        member.protected.forget_gradients()
-        member.in_steps = True
-        member.carry_out(self._plan)
+        member.body.protected.forget_gradients()
+        member.status.in_steps = True
+        member.recovery.carry_out(self._plan)
         self.rehearsing = False
-        self.committed = member.in_tail and member.holds == self.number + 1
+        self.committed = member.status.in_tail and member.status.holds == self.number + 1
         if self.committed:
-            member.go_on_between_steps()
+            member.status.go_on_between_steps()
         return None
 
 
@@ -142,28 +139,26 @@ class ProtectedStep(Step):
         self._passed = False
         self._attempted = False  # an optimizer has stepped, or would have if its scaler had let it
         self._stepped: set[int] = set()
-        self._undo = member.undo if member.undoes else None
+        self._undo = member.body.late_fence.undo
         self._ended = False  # the body has run to its end
         self._plan: messages.Resume | None = None
         self._losses: Losses | None = None  # only on probation
 
     def __enter__(self) -> "Step":
-        self._member.between_steps = False
-        self._member.between.begin_step()
-        self._member.show(Place.IN_STEP)
-        self._member.habits.watch()
-        if not self._member.established:
-            self._member.learning.watch()
+        member = self._member
+        member.status.between_steps = False
+        member.tail.begin_step()
+        member.status.show(Place.IN_STEP)
+        member.body.watch()
+        member.replicas.watch()
         self._began = time.monotonic()
-        self._member.saving.begin_due()
-        self._member.engines.waits.begin()
-        self._member.buffers.remember()
+        member.peer_memory.begin_due()
+        member.body.begin()
         super().__enter__()
-        self._member.own_state.begin(self.number)
-        self._member.own_buffers.begin(self.number)
+        member.body.begin_rank_local(self.number)
         if self._undo is not None:
             self._undo.begin()
-        if self.looks_at_loss and self._member.established and self._member.probation.covers(self.number):
+        if self.looks_at_loss and member.status.established and member.probation.covers(self.number):
             self._losses = Losses()
             self._losses.begin()
         return self
@@ -176,10 +171,10 @@ class ProtectedStep(Step):
         self._attempted = True
         if self._undo is None:
             self._pass_fence()
-        elif self._member.lost_contact():
+        elif self._member.contact.lost():
             raise StepAbandoned(f"step {self.number} is abandoned before an optimizer of it")
         else:
-            self._member.saving.finish()  # it reads what is about to change
+            self._member.peer_memory.finish()  # it reads what is about to change
             if optimizer is not None:
                 self._undo.keep(optimizer)
 
@@ -187,25 +182,24 @@ class ProtectedStep(Step):
         if self._passed:
             return
         member, seconds = self._member, time.monotonic() - self._began
-        member.saving.finish()
-        if member.lost_contact():
+        member.peer_memory.finish()
+        if member.contact.lost():
             raise StepAbandoned(f"step {self.number} is abandoned at its fence")
-        member.show_compute(self.number, seconds)
-        member.own_state.arrive(self.number)
-        member.own_buffers.arrive(self.number)
-        if member.fenced:
+        member.status.show_compute(self.number, seconds - member.body.engines.waits.seconds)
+        member.body.arrive(self.number)
+        if member.replicas.fenced:
             try:
-                member.fences.of(member.generation).meet(StepNumber(self.number), member.lost_contact)
+                member.fences.of(member.status.generation).meet(StepNumber(self.number), member.contact.lost)
             except RuntimeError:
                 self._wait_at_fence()
         self._passed = True
 
     def _wait_at_fence(self) -> None:
-        """We have arrived and somebody was lost. A commit lets the optimizer go on; otherwise the body unwinds."""
+        """We have arrived and a rank was lost. A commit lets the optimizer go on; otherwise the body unwinds."""
         member = self._member
-        member.await_word(f"at the fence of step {self.number}")
-        position = Position(holds=StepNumber(self.number), arrived=True, tail=member.between.done)
-        self._plan = member.await_verdict(position)
+        member.contact.await_word(f"at the fence of step {self.number}")
+        position = Position(holds=StepNumber(self.number), arrived=True, tail=member.tail.done)
+        self._plan = member.recovery.await_verdict(position)
         if action_for(position, StepNumber(self._plan.step)) is not Action.APPLY:
             raise StepAbandoned(f"step {self.number} will run again in generation {self._plan.generation}")
 
@@ -220,7 +214,7 @@ class ProtectedStep(Step):
         member = self._member
         if self._losses is not None:
             self._losses.end()
-        member.habits.finish()
+        member.body.end()
         if error is None:
             try:
                 self._complete()
@@ -228,52 +222,52 @@ class ProtectedStep(Step):
             except StepAbandoned as late:
                 error = late
             except UsageError as wrong:
-                member.report_script_error(wrong, self.number)
+                member.errors.report(wrong, self.number)
                 raise
             except RuntimeError as late:
-                if not member.lost_contact():
+                if not member.contact.lost():
                     raise
                 error = late
-        explained = isinstance(error, StepAbandoned) or (isinstance(error, Exception) and member.lost_contact())
+        explained = isinstance(error, StepAbandoned) or (isinstance(error, Exception) and member.contact.lost())
         if not explained:
-            member.report_script_error(error, self.number)
+            member.errors.report(error, self.number)
             return False
         if self._plan is None:
-            member.await_word(f"in step {self.number}: {type(error).__name__}: {error}")
+            member.contact.await_word(f"in step {self.number}: {type(error).__name__}: {error}")
         self._recover()
         return True
 
     def _complete(self) -> None:
         """The body has run to its end: commit, and then carry out what the fence left pending."""
-        if not self._attempted and self._member.habits.computed_gradients:
-            refuse_if_left_over(self._member.protected, self.number)
+        member = self._member
+        if not self._attempted and member.body.inspector.computed_gradients:
+            refuse_leftover_gradients(member.body.protected, self.number)
         self._pass_fence()  # a body without an optimizer step still commits in step with the others
         self._ended = True
-        if not self._member.established or self._member.fenced is None:
-            self._member.habits.learn(self.fetched)
-            if self._member.engines.settle() and self._member.all_have_learnt():
-                self._member.establish()
+        if not member.status.established or member.replicas.fenced is None:
+            if member.body.settle(self.fetched) and member.replicas.all_have_learnt():
+                member.replicas.establish()
+                member.body.late_fence.agree()
         else:
-            self._member.engines.settle()  # an engine may have been used for the first time
-        self._member.notice_habits(self.number)
+            member.body.engines.settle()  # an engine may have been used for the first time
+        member.body.late_fence.look_at(self.number)
         self._commit()
         if self._plan is not None:
-            self._member.carry_out(self._plan)
-            self._member.go_on_between_steps()
+            member.recovery.carry_out(self._plan)
+            member.status.go_on_between_steps()
 
     def _commit(self) -> None:
         if self.committed:
             return
         self.committed = True
         member = self._member
-        member.undo.drop()
-        member.buffers.learn()
-        member.holds = StepNumber(self.number + 1)
+        member.body.committed()
+        member.status.holds = StepNumber(self.number + 1)
         bad_loss = None if self._losses is None else self._losses.trouble(stepped=bool(self._stepped))
-        after_commit(member, self.attempt, self.shared(), bad_loss)
-        member.checkpoints.after_commit(member)
-        member.between.begin()
-        member.go_on_between_steps()
+        member.probation.after_commit(self.attempt, self.shared(), bad_loss)
+        member.checkpoints.after_commit()
+        member.tail.begin()
+        member.status.go_on_between_steps()
 
     def shared(self) -> Sharing | None:
         """What this rank worked on besides its own batch, if ranks are absent."""
@@ -281,11 +275,11 @@ class ProtectedStep(Step):
 
     def _all_applied(self) -> bool:
         """All optimizers have stepped, and nothing else that is protected could still have changed in this body."""
-        protected = self._member.protected
+        protected = self._member.body.protected
         if any(id(optimizer) not in self._stepped for optimizer in protected.optimizers.values()):
             return False
         if (others := protected.changed_beside_optimizers()) and not self._ended:
-            self._member.note(
+            self._member.control.note(
                 f"step {self.number} was cut short after its optimizer, by communication in the body. Whether "
                 f"{', '.join(others)} had changed cannot be known, so this rank's state counts as lost. Communicate "
                 "before optimizer.step() or after the `with` block"
@@ -299,22 +293,22 @@ class ProtectedStep(Step):
         before_plan: Callable[[], None] = lambda: None  # noqa: E731
         if self._passed and not self.committed:
             if self._ended or self._all_applied():
-                member.holds = StepNumber(self.number + 1)  # only the rest of the body is missing
+                member.status.holds = StepNumber(self.number + 1)  # only the rest of the body is missing
                 before_plan = self._commit
             else:
-                member.holds = None  # torn
+                member.status.holds = None  # torn
         elif not self.committed:
             if self._undo is not None:
                 self._undo.put_back()
-            member.buffers.restore()
-        if self._plan is not None and not member.abandoned:
+            member.body.put_back_buffers()
+        if self._plan is not None and not member.status.abandoned:
             before_plan()
-            member.carry_out(self._plan)
+            member.recovery.carry_out(self._plan)
         else:
-            member.recover(before_plan)
+            member.recovery.recover(before_plan)
         if not self.committed:
-            member.protected.forget_gradients()
+            member.body.protected.forget_gradients()
             # The others are in the code after this step and wait there for this rank, which has got the step from them.
-            self.committed = member.in_tail and member.holds == self.number + 1
+            self.committed = member.status.in_tail and member.status.holds == self.number + 1
         if self.committed:
-            member.go_on_between_steps()
+            member.status.go_on_between_steps()

@@ -17,7 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from understudy.training.data import Batches
+from understudy.training.data.step_data import Batches
 from understudy_testkit.benchmark.scenario import Scenario, Work
 
 

@@ -19,7 +19,7 @@ from torch import nn
 
 from understudy.foundation.ids import StepNumber
 from understudy.groups.fence import SharedFence
-from understudy.state.manifest import local
+from understudy.state.protected_state import local
 from understudy.training.job import Job
 from understudy.training.steps import Step
 from understudy_testkit.faults.catalogue import Fault, FaultPoint, Kind
@@ -96,7 +96,7 @@ class Injector:
         """A rank that is told to leave the generation does so, and comes back to the gate."""
         member = self._job._member
         assert member is not None or self._gate is None
-        while not self._may_begin(step) and not (member is not None and member.abandoned):
+        while not self._may_begin(step) and not (member is not None and member.status.abandoned):
             time.sleep(_GATE_EVERY)
 
     def _may_begin(self, step: Step) -> bool:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import understudy
-from understudy.state.manifest import local
+from understudy.state.protected_state import local
 from understudy_testkit.faults import parallelisms
 from understudy_testkit.faults.catalogue import load_schedule
 from understudy_testkit.faults.injector import Injector

@@ -17,7 +17,7 @@ ground truth (what each simulated member really holds), which the protocol never
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from understudy.errors import ProtocolError
+from understudy.errors import UnderstudyError
 from understudy.foundation.ids import Generation, MemberId, Rank
 from understudy.protocol.commands import (
     AbandonGeneration,
@@ -37,7 +37,7 @@ from understudy_testkit.simulator.member import SimulatedMember
 from understudy_testkit.simulator.script import Script, State
 
 
-class Violation(ProtocolError):
+class Violation(UnderstudyError):
     """An invariant does not hold. The text names it; the world adds the story that led to it."""
 
 

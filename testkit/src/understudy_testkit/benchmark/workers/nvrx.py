@@ -30,7 +30,7 @@ from torch import nn
 from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
 from torch.nn.parallel import DistributedDataParallel
 
-from understudy.training.data import Batches
+from understudy.training.data.step_data import Batches
 from understudy_testkit.benchmark.recording import Recorder
 from understudy_testkit.benchmark.scenario import Scenario, Work
 from understudy_testkit.benchmark.workload import (

@@ -1,0 +1,86 @@
+"""What one run of a step's body sees and may change on this rank before the step counts, and how that is put back.
+
+Called by the kinds of steps (`steps`), which know when. Optimizers change state behind the fence, or with copies of
+what they change (`late_fence`).
+"""
+
+from collections.abc import Iterable
+
+from torch import nn
+
+from understudy.groups.engines import Engines
+from understudy.state.buffers import ChangingBuffers
+from understudy.state.protected_state import Protected
+from understudy.training.late_fence import LateFence
+from understudy.training.rank_local.buffers import RankLocalBuffers
+from understudy.training.rank_local.state import RankLocalState
+from understudy.training.step_inspector import StepInspector
+
+
+class Body:
+    """Of one member."""
+
+    def __init__(
+        self,
+        *,
+        protected: Protected,
+        engines: Engines,
+        buffers: ChangingBuffers,
+        inspector: StepInspector,
+        rank_local: RankLocalState,
+        rank_local_buffers: RankLocalBuffers,
+        late_fence: LateFence,
+    ) -> None:
+        self.protected, self.engines, self.inspector, self.late_fence = protected, engines, inspector, late_fence
+        self._buffers = buffers
+        self._rank_local, self._rank_local_buffers = rank_local, rank_local_buffers
+
+    def use(self, modules: Iterable[nn.Module]) -> None:
+        """The loop over the steps begins: what is protected is known."""
+        found = list(modules)
+        self.engines.use(found)
+        self._buffers.use(found)
+
+    def watch(self) -> None:
+        self.inspector.watch()
+
+    def begin(self) -> None:
+        """Before the random numbers of the step are seeded."""
+        self.engines.waits.begin()
+        self._buffers.remember()
+
+    def begin_rank_local(self, step: int) -> None:
+        """After they are."""
+        self._rank_local.begin(step)
+        self._rank_local_buffers.begin(step)
+
+    def rehearse(self) -> None:
+        self.watch()
+        self._buffers.remember()
+
+    def arrive(self, step: int) -> None:
+        """At the fence."""
+        self._rank_local.arrive(step)
+        self._rank_local_buffers.arrive(step)
+
+    def end(self) -> None:
+        """The body was left, in whatever way."""
+        self.inspector.finish()
+
+    def settle(self, fetched: bool) -> bool:
+        """One of the first bodies has run to its end: learn from it. Has everything lazy happened?"""
+        self.inspector.learn(fetched)
+        return self.engines.settle()
+
+    def rehearsed(self, fetched: bool) -> bool:
+        settled = self.settle(fetched)
+        self._buffers.learn()
+        return settled
+
+    def committed(self) -> None:
+        self.late_fence.committed()
+        self._buffers.learn()
+
+    def put_back_buffers(self) -> None:
+        """The attempt does not count: the forward pass may have changed some."""
+        self._buffers.restore()

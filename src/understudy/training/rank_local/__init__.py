@@ -1,0 +1,2 @@
+"""What belongs to one rank alone, so that no twin could give it to a replacement: random streams, loader position,
+buffers."""

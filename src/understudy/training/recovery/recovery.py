@@ -1,0 +1,256 @@
+"""From an abandoned generation to a resumed one, in the main thread of one member.
+
+    contact is lost, or the control thread was told ─▶ report ─▶ plan ─▶ go back? ─▶ regroup ─▶ transfer ─▶ resumed
+
+The pure rule (`protocol.commit`) says what becomes of the step; the parts of this folder, `groups` and `state` do it.
+Everything here may be interrupted by the next fault and is then done again in the next generation.
+"""
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from understudy.detection.progress import Place
+from understudy.errors import StepAbandoned, UnderstudyError, UnfitError
+from understudy.foundation.ids import Generation, Rank
+from understudy.protocol.positions import Position
+from understudy.protocol.rungs import Rung
+from understudy.state.transfer.receiver import Received
+from understudy.training.contact import Contact
+from understudy.training.control import ControlLine
+from understudy.training.recovery.borrowed import Borrowed
+from understudy.training.recovery.probation import Probation
+from understudy.training.recovery.regrouping import Regrouping
+from understudy.training.recovery.state_transfer import StateTransfer
+from understudy.training.recovery.tail import TailResults
+from understudy.training.replicas import Replicas
+from understudy.training.snapshots.restore_points import RestorePoints
+from understudy.training.status import MemberStatus
+from understudy.training.step_ledger import StepLedger
+from understudy.wire import messages
+
+_FAULTS = (RuntimeError, OSError, UnderstudyError, StepAbandoned)
+_ABANDONED = "a new generation was opened"
+
+
+class Recovery:
+    """Of one member."""
+
+    def __init__(
+        self,
+        *,
+        rank: Rank,
+        control: ControlLine,
+        status: MemberStatus,
+        contact: Contact,
+        regrouping: Regrouping,
+        transfer: StateTransfer,
+        tail: TailResults,
+        borrowed: Borrowed,
+        restore_points: RestorePoints,
+        replicas: Replicas,
+        probation: Probation,
+        ledger: StepLedger,
+    ) -> None:
+        self._rank, self._control, self._status, self._contact = rank, control, status, contact
+        self._regrouping, self._transfer, self._tail, self._borrowed = regrouping, transfer, tail, borrowed
+        self._restore_points, self._replicas, self._probation = restore_points, replicas, probation
+        self._ledger = ledger
+        self._is_unfit = False
+
+    # -- the report ----------------------------------------------------------------------------------------------------
+
+    def answer_for_main(self, generation: Generation) -> messages.Message | None:
+        """Called by the control thread. Before its first step a founding member cannot be saved, and its main thread
+        need not be asked. Between two steps what it holds is certain, however long the script evaluates or saves
+        there."""
+        status = self._status
+        if not status.in_steps and not status.joiner:
+            return messages.PositionReport(
+                generation=generation, holds=None, arrived=False, established=False, twin_key=None
+            )
+        if not status.in_steps or not status.between_steps:
+            return None
+        return messages.PositionReport(
+            generation=generation,
+            holds=status.holds,
+            arrived=False,
+            established=status.established,
+            twin_key=self._replicas.twin_key,
+            holdings=self._replicas.holdings_to_tell(),
+            provisional=True,
+        )
+
+    def _position(self) -> Position:
+        status, tail = self._status, self._tail
+        return Position(holds=status.holds, established=status.established, tail=tail.done, in_tail=tail.waiting)
+
+    def await_verdict(self, position: Position) -> messages.Resume:
+        """Report where we stand and wait for the plan, through as many generations as it takes."""
+        self._status.between_steps = False
+        self._status.show(Place.RECOVERING)
+        while True:
+            self._contact.enter_newest_generation()
+            self._status.phase("stop")
+            self._control.send(
+                messages.PositionReport(
+                    generation=self._status.generation,
+                    holds=position.holds,
+                    arrived=position.arrived,
+                    established=position.established,
+                    twin_key=self._replicas.twin_key,
+                    holdings=self._replicas.holdings_to_tell(),
+                    kept=self._restore_points.kept,
+                    saved=self._restore_points.saved(),
+                    keeps=self._restore_points.keeps_for_others(),
+                    tail=position.tail,
+                    in_tail=position.in_tail,
+                )
+            )
+            self._transfer.get_ready(position)
+            plan = self._control.await_plan(self._status.generation, self._restore_points.durable)
+            if plan is not None:
+                return plan
+
+    def await_first_plan(self) -> messages.Resume:
+        """A rehearsed joiner waits for groups and state."""
+        assert self._replicas.twin_key is not None
+        self._control.send(
+            messages.Prepared(
+                generation=self._status.generation,
+                twin_key=self._replicas.twin_key,
+                timings=self._ledger.timings(),
+                holdings=tuple(self._replicas.holdings.values()),
+                saved=self._restore_points.saved(),
+                keeps=self._restore_points.keeps_for_others(),
+            )
+        )
+        plan = self._control.await_plan(self._status.generation, self._restore_points.durable)
+        return plan if plan is not None else self.await_verdict(self._position())
+
+    # -- the plan ------------------------------------------------------------------------------------------------------
+
+    def recover(self, before_plan: Callable[[], None] = lambda: None) -> None:
+        """From an abandoned generation to a resumed one. `before_plan` runs once the verdict is known."""
+        plan = self.await_verdict(self._position())
+        before_plan()
+        self.carry_out(plan)
+
+    def come_back_to_loop(self) -> None:
+        """The script is done with what comes after a step."""
+        if not self._borrowed.changed:
+            self._borrowed.forget()
+            return
+        what = f"rank {self._rank} took its state while others were between two steps, and its script has changed it"
+        if self._borrowed.alone:
+            self._borrowed.forget()
+            self._control.note(
+                f"{what}; the rank that gave it has been replaced as well: it may have been changed twice"
+            )
+            return
+        self._status.holds = None
+        self._transfer.forget_prepared()
+        self._contact.await_word(f"{what}: it takes the others' again")
+        self.recover()
+
+    def carry_out(self, plan: messages.Resume) -> None:
+        """Regroup, give or take state, resume. A fault meanwhile: once more in the next generation."""
+        pause = 0.0  # trouble that comes again at once gets time to pass
+        while True:
+            trouble = self._try_to_carry_out(plan)
+            if trouble is None:
+                return
+            if not self._status.abandoned:
+                time.sleep(pause)
+                pause = min(2.0, 2 * pause + 0.05)
+                self._control.send(
+                    messages.RecoveryTrouble(generation=self._status.generation, why=trouble, unfit=self._is_unfit)
+                )
+                self._contact.await_next_generation()
+            plan = self.await_verdict(self._position())
+
+    def _try_to_carry_out(self, plan: messages.Resume) -> str | None:
+        if plan.leave:
+            return self._try_to_hand_over(plan)
+        if plan.rung == Rung.RESTART.value:
+            return self._save_and_wait(plan)
+        if self._control.at_boundary:
+            self._regrouping.drop_connections()
+        timings: dict[str, float] = {}
+        try:
+            self._replicas.compare_with_predecessor()
+            self._go_back_if_wanted(plan)
+            with _timed(timings, "regroup"):
+                self._regrouping.run(plan)
+            with _timed(timings, "transfer"):
+                received = self._exchange_state(plan)
+        except UnfitError as error:
+            self._is_unfit = True
+            return str(error)
+        except _FAULTS as error:
+            return f"{type(error).__name__}: {error}"
+        return self._resume(plan, timings, received)
+
+    def _go_back_if_wanted(self, plan: messages.Resume) -> None:
+        if self._restore_points.replaces_state(plan):
+            self._transfer.forget_prepared()
+            self._restore_points.go_back(plan)
+        self._restore_points.forget_after(plan)
+
+    def _exchange_state(self, plan: messages.Resume) -> Received | None:
+        self._status.phase("transfer")
+        received = self._transfer.run(plan)
+        self._tail.exchange(plan.tail, self._transfer.channel, self._rank, received=self._rank in plan.donors)
+        self._borrowed.transferred(plan.donors, between_steps=plan.tail is not None)
+        self._status.trained, self._status.in_tail = True, plan.tail is not None
+        return received
+
+    def _resume(self, plan: messages.Resume, timings: dict[str, float], received: Received | None) -> str | None:
+        self._transfer.forget_prepared()
+        self._probation.begin(plan)
+        self._restore_points.resumed()
+        finite = self._probation.resumes_finite(plan)
+        self._status.phase("resume")
+        if self._status.abandoned:
+            return _ABANDONED
+        told = None if received is None else messages.Transfer(receiver=self._rank, **msgspec.structs.asdict(received))
+        self._control.send(
+            messages.Resumed(generation=self._status.generation, timings=timings, transfer=told, finite=finite)
+        )
+        self._regrouping.forget_former()
+        return None
+
+    def _save_and_wait(self, plan: messages.Resume) -> str:
+        """All processes begin anew."""
+        try:
+            if self._status.holds == plan.step:
+                self._restore_points.save_for_restart()
+        except (RuntimeError, OSError, UnderstudyError) as error:
+            return f"{type(error).__name__}: {error}"
+        self._control.send(messages.Resumed(generation=self._status.generation, timings={}))
+        self._contact.await_next_generation()
+        return _ABANDONED
+
+    def _try_to_hand_over(self, plan: messages.Resume) -> str | None:
+        """Another member has this rank now, and takes our state. Then nothing is left to do but to be ended."""
+        try:
+            self._status.phase("hand over")
+            self._transfer.hand_over(plan.step)
+        except _FAULTS as error:
+            return f"{type(error).__name__}: {error}"
+        self._contact.await_next_generation()
+        return _ABANDONED
+
+
+class _timed:
+    """Adds the seconds spent inside to `timings[name]`."""
+
+    def __init__(self, timings: dict[str, float], name: str) -> None:
+        self._timings, self._name = timings, name
+
+    def __enter__(self) -> None:
+        self._start = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._timings[self._name] = time.monotonic() - self._start
