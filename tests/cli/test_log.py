@@ -8,6 +8,7 @@ from understudy.cli.log import Log
 from understudy.cli.logged import LoggedTerminal
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.protocol.commands import Outcome, StopJob
+from understudy.protocol.reasons import Code, because
 
 SWAP = DecisionRecord(at=1.0, generation=2, kind="swap", reason="rank 1 was lost", rank=1, member="m-1")
 RECOVERED = RecoveryRecord(
@@ -69,8 +70,8 @@ def told_by_an_agent(form: str) -> str:
     terminal.tell("connected", "connected to the coordinator at boss:1", address="boss:1", term=2)
     terminal.tell("no coordinator", "no coordinator at boss:1: it is gone")
     terminal.append(SWAP)
-    terminal.say("the fork server has ended")
-    terminal.end(StopJob(outcome=Outcome.FAILED, reason="rank 1 has no twin", exit_code=1))
+    terminal.say("the nursery has ended")
+    terminal.end(StopJob(outcome=Outcome.FAILED, reason=because(Code.NO_LIVE_TWIN, rank=1), exit_code=1))
     return stream.getvalue()
 
 
@@ -93,7 +94,9 @@ def test_people_see_which_host_it_is_and_what_to_do() -> None:
     lines = told_by_an_agent("text").splitlines()
     before = "2027-01-15T08:00:00.500Z understudy agent on a: "
     assert lines[0] == f"{before}connected to the coordinator at boss:1"
-    assert lines[-1].startswith(f"{before}the job failed: rank 1 has no twin; give --peer-snapshot-every 1")
+    assert lines[-1].startswith(
+        f"{before}the job failed: no live rank holds the same shard as rank 1 (it has no twin); give"
+    )
 
 
 def test_a_log_that_nobody_can_take_ends_nothing() -> None:

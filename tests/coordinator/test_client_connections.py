@@ -24,6 +24,7 @@ from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import Seat, StopJob
 from understudy.protocol.policy import Policy
+from understudy.protocol.sentences import sentence
 from understudy.wire import host_messages as wire
 from understudy.wire.job_tokens import JobTokens
 from understudy.wire.messages import FromAgent
@@ -170,7 +171,7 @@ def test_a_wrong_token_ends_a_host_that_was_never_part_of_the_job() -> None:
             client([place.address], token="not the token of this job") as (agent, effects),
         ):
             await until(lambda: bool(effects.stopped), "the end")
-            assert "token" in effects.stopped[0].reason and agent.given_up and not agent.connected
+            assert "token" in sentence(effects.stopped[0].reason) and agent.given_up and not agent.connected
             assert not any("tried again" in said for said in effects.said)  # for it is not
             assert place.service.refused["unauthorised"] >= 1
 

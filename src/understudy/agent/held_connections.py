@@ -3,8 +3,9 @@
 gloo loses a send that it is about to write when the connection breaks: a rank that waits for it sleeps until the
 group's timeout, and a live rank has to be ended as hanging. As long as the agent holds the dead process's ends, nothing
 breaks. The others wait instead, are told of the loss, and break their own ends in quiescence
-(`groups/quiescence.py`). A send that does not fit into the kernel's buffers is queued and would be lost in that moment as well; so what is sent to
-a process that is dead or has left its step is read here and thrown away, and the send comes to its end.
+(`groups/quiescence.py`). A send that does not fit into the kernel's buffers is queued and would be lost in that moment
+as well; so what is sent to a process that is dead or has left its step is read here and thrown away, and the send comes
+to its end.
 
 Knows: sockets. Does not know: why a member has left. Called by the supervisor.
 """

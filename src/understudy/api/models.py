@@ -107,9 +107,10 @@ class GenericPost(Asked):
 
 
 class Refusal(Given):
-    """Every answer that refuses."""
+    """Every answer that refuses. `code`: why the job does (docs/reference/reasons.md); empty if the API does."""
 
     reason: str
+    code: str = ""
     advice: str
     problems: list[str] = Field(default_factory=list)
     leader_url: Annotated[str | None, Field(description="with 503: the API of the one that leads, if known")] = None
@@ -143,6 +144,7 @@ class RecoveryView(Given):
     generation: int
     step: int
     reasons: list[str]
+    codes: list[str]
     verdict: str
     swaps: list[tuple[int, str | None, str]]
     phases: dict[str, float]
@@ -151,7 +153,8 @@ class RecoveryView(Given):
 
 
 class JobView(Given):
-    """`committed_step`: what every rank of the world has committed. `absent_ranks`: the world goes on without these."""
+    """`committed_step`: what every rank of the world has committed. `absent_ranks`: the world goes on without these.
+    `code`, `fields`: the reason for which the job has ended, for programs (docs/reference/reasons.md)."""
 
     job: str
     leading: bool
@@ -173,6 +176,8 @@ class JobView(Given):
     newest_event: int
     outcome: str | None
     reason: str | None
+    code: str | None
+    fields: dict[str, Any]
 
 
 class Overview(Given):
@@ -186,12 +191,13 @@ class Overview(Given):
 
 
 class EventView(Given):
-    """A decision or a finished recovery. `details`: as in the ledger."""
+    """A decision or a finished recovery. `details`: as in the ledger, with the fields of the reason."""
 
     number: int
     type: Literal["decision", "recovery"]
     kind: str
     reason: str
+    code: str
     generation: int
     details: dict[str, Any]
 
@@ -205,12 +211,13 @@ class Events(Given):
 
 
 class ActionAnswer(Given):
-    """`follow`: events after this number came of it."""
+    """`follow`: events after this number came of it. `code`: why it would be refused."""
 
     action: str
     outcome: Literal["accepted", "would be accepted", "would be refused"]
     dry_run: bool
     reason: str
+    code: str | None = None
     advice: str
     generation: int
     follow: int
@@ -218,10 +225,13 @@ class ActionAnswer(Given):
 
 
 class AlertAnswer(Given):
+    """`code`: why the job refuses what the alert asks for (docs/reference/reasons.md)."""
+
     alert: str
     action: str
     outcome: Literal["accepted", "refused", "noted", "duplicate", "resolved", "put off"]
     reason: str
+    code: str = ""
 
 
 class WebhookAnswer(Given):
