@@ -80,7 +80,8 @@ TEXTS: Final[Mapping[str, str]] = {
     ),
     Code.COVERED: (
         "peer memory covers {ranks:it|them}: saved every {every} steps, two copies per rank in memory of its own "
-        "host and two on another host; {again:?at most # steps!no committed step} would run again (--peer-snapshot-every)"
+        "host and two on another host; {again:?at most # steps!no committed step} would run again "
+        "(--peer-snapshot-every)"
     ),
     Code.COVERED_ON_OWN_HOST: (
         "peer memory covers {ranks:it|them}: saved every {every} steps, two copies per rank in memory, on its own "
@@ -262,7 +263,9 @@ TEXTS: Final[Mapping[str, str]] = {
     Code.RANKS_SEEN: "{ranks}: {seen}",
     Code.LAST_SEEN: "rank {rank}: {seen:?#!not seen}",
     Code.NOT_JOINED: "{ranks} not yet at understudy.join()",
-    Code.DEADLOCK: "all ranks have waited for each other for {seconds:.1f} s (--step-timeout-min, --step-timeout-factor): {seen}",
+    Code.DEADLOCK: (
+        "all ranks have waited for each other for {seconds:.1f} s (--step-timeout-min, --step-timeout-factor): {seen}"
+    ),
     Code.LATE: "{seen} // all others wait for it, and it is replaced unless it comes back now",
     Code.WAITS_FOR_OTHERS: "{ranks} wait for others",
     Code.WAITS_FOR: "{ranks} {ranks:waits|wait} for {others}: {seen}",
