@@ -2,7 +2,8 @@
 
 The types that are understood are those of a serialisable state: dataclasses, dictionaries, sets, lists, tuples, enums,
 numbers, strings, and unions of these with None. A new field needs no line of code here or elsewhere; a field of any
-other type is an error when the copier is made.
+other type is an error when the copier is made. Code that mypyc has translated describes less: `dict` without what is in
+it, and `type` for a union. There the value decides.
 """
 
 import dataclasses
@@ -47,11 +48,29 @@ def copier_of(kind: Any) -> _Copier | None:
     if origin in (tuple, frozenset):
         assert all(copier_of(part) is None for part in arguments if part is not Ellipsis), f"{kind} can change"
         return None
+    if kind in _ERASED:
+        return _ERASED[kind]
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return None if is_frozen(kind) else _of_dataclass(kind)
     if isinstance(kind, type) and issubclass(kind, (*_ATOMS, enum.Enum)):
         return None
     raise TypeError(f"it is not known how to copy a {kind}")
+
+
+def _by_value(value: Any) -> Any:
+    kind: Any = type(value)
+    copier = copier_of(kind)
+    return value if copier is None else copier(value)
+
+
+_ERASED: dict[Any, _Copier | None] = {
+    type: _by_value,
+    dict: lambda values: {key: _by_value(value) for key, value in values.items()},
+    set: set,
+    list: list,
+    tuple: None,
+    frozenset: None,
+}
 
 
 def is_frozen(kind: type) -> bool:
