@@ -91,14 +91,14 @@ def _of_dict(inner: _Copier | None) -> _Copier:
     return lambda values: {key: inner(value) for key, value in values.items()}
 
 
-def _of_dataclass(kind: type) -> _Copier:
+def _of_dataclass(kind: Any) -> _Copier:
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(kind)]
     copiers = [(name, copier) for name in names if (copier := copier_of(hints[name])) is not None]
     shared = [name for name in names if name not in dict(copiers)]
 
     def copy(value: Any) -> Any:
-        twin: Any = object.__new__(kind)  # `dataclasses.replace` takes much longer, and the explorer copies very often
+        twin: Any = kind.__new__(kind)  # `dataclasses.replace` takes much longer, and the explorer copies very often
         for name in shared:
             setattr(twin, name, getattr(value, name))
         for name, copier in copiers:
