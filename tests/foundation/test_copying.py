@@ -1,7 +1,7 @@
 """Copies by type, and by value where translated code does not say the type."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -26,6 +26,7 @@ class Described:
 class Erased:
     """As mypyc describes the fields of `Described`."""
 
+    __mypyc_attrs__: ClassVar[tuple[str, ...]] = ()
     inner: Inner = field(default_factory=Inner)
     by_name: dict = field(default_factory=dict)  # type: ignore[type-arg]
     names: set = field(default_factory=set)  # type: ignore[type-arg]
@@ -42,3 +43,12 @@ def test_what_can_change_is_copied_and_what_cannot_is_shared(kind: Any) -> None:
     value.names.add("y")
     assert twin == kind(Inner(1), {"a": Inner(2)}, {"x"}, Inner(3))
     assert copied(kind()) == kind()
+
+
+def test_a_field_that_does_not_say_what_is_in_it_is_an_error() -> None:
+    @dataclass(slots=True)
+    class Vague:
+        by_name: dict = field(default_factory=dict)  # type: ignore[type-arg]
+
+    with pytest.raises(TypeError, match="not known how to copy"):
+        copied(Vague())

@@ -2,8 +2,8 @@
 
 The types that are understood are those of a serialisable state: dataclasses, dictionaries, sets, lists, tuples, enums,
 numbers, strings, and unions of these with None. A new field needs no line of code here or elsewhere; a field of any
-other type is an error when the copier is made. Code that mypyc has translated describes less: `dict` without what is in
-it, and `type` for a union. There the value decides.
+other type is an error when the copier is made. Classes that mypyc has translated describe less: `dict` without what is
+in it, and `type` for a union. There the value decides.
 """
 
 import dataclasses
@@ -48,8 +48,6 @@ def copier_of(kind: Any) -> _Copier | None:
     if origin in (tuple, frozenset):
         assert all(copier_of(part) is None for part in arguments if part is not Ellipsis), f"{kind} can change"
         return None
-    if kind in _ERASED:
-        return _ERASED[kind]
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return None if is_frozen(kind) else _of_dataclass(kind)
     if isinstance(kind, type) and issubclass(kind, (*_ATOMS, enum.Enum)):
@@ -59,7 +57,7 @@ def copier_of(kind: Any) -> _Copier | None:
 
 def _by_value(value: Any) -> Any:
     kind: Any = type(value)
-    copier = copier_of(kind)
+    copier = _ERASED[kind] if kind in _ERASED else copier_of(kind)
     return value if copier is None else copier(value)
 
 
@@ -91,10 +89,15 @@ def _of_dict(inner: _Copier | None) -> _Copier:
     return lambda values: {key: inner(value) for key, value in values.items()}
 
 
+def _of_field(kind: Any, hint: Any) -> _Copier | None:
+    is_translated = hasattr(kind, "__mypyc_attrs__")
+    return _ERASED[hint] if is_translated and hint in _ERASED else copier_of(hint)
+
+
 def _of_dataclass(kind: Any) -> _Copier:
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(kind)]
-    copiers = [(name, copier) for name in names if (copier := copier_of(hints[name])) is not None]
+    copiers = [(name, copier) for name in names if (copier := _of_field(kind, hints[name])) is not None]
     shared = [name for name in names if name not in dict(copiers)]
 
     def copy(value: Any) -> Any:

@@ -284,11 +284,7 @@ class JobMachine:
             no_way = f"there is no room for {self.policy.world_size} ranks: a host was lost or is under suspicion"
         if no_way is not None:
             return self.stop(at, Outcome.FAILED, f"{self.round.state.reason}; {no_way}", 1)
-        with_rank = [member for member in self.roster.members.values() if member.rank is not None]
-        kills: list[Command] = [KillMember(member=member.id, reason="the world starts over") for member in with_rank]
-        for member in with_rank:
-            self.roster.remove(member)
-        self.migration.state.reasons.clear()
+        kills = self._end_all_with_a_rank("the world starts over")
         self.fallback.state.under_way.clear()
         founded = self.round.found(at, f"{self.round.state.reason}; {reason}")
         self.watchdog.state.world_founded(at)
@@ -298,15 +294,18 @@ class JobMachine:
         """Everything that can be saved is saved: end all processes with a rank, and give their ranks to others."""
         round_ = self.round.state
         reason = f"{round_.reason}; the state is saved, and every process begins anew"
-        with_rank = [member for member in self.roster.members.values() if member.rank is not None]
-        kills: list[Command] = [KillMember(member=member.id, reason="all processes begin anew") for member in with_rank]
-        for member in with_rank:
-            self.roster.remove(member)
-        self.migration.state.reasons.clear()
+        kills = self._end_all_with_a_rank("all processes begin anew")
         round_.absent = frozenset()
         round_.unfit.clear()
         round_.kind = replace(round_.kind, processes=Processes.FRESH)
         return [*kills, *self.after(at, self.round.open(at, reason, DecisionKind.RESTART))]
+
+    def _end_all_with_a_rank(self, reason: str) -> list[Command]:
+        with_rank = [member for member in self.roster.members.values() if member.rank is not None]
+        for member in with_rank:
+            self.roster.remove(member)
+        self.migration.state.reasons.clear()
+        return [KillMember(member=member.id, reason=reason) for member in with_rank]
 
     # -- deadlines --------------------------------------------------------------------------------------------------
 
