@@ -2,7 +2,8 @@
 
 The types that are understood are those of a serialisable state: dataclasses, dictionaries, sets, lists, tuples, enums,
 numbers, strings, and unions of these with None. A new field needs no line of code here or elsewhere; a field of any
-other type is an error when the copier is made.
+other type is an error when the copier is made. Classes that mypyc has translated describe less: `dict` without what is
+in it, and `type` for a union. There the value decides.
 """
 
 import dataclasses
@@ -54,6 +55,22 @@ def copier_of(kind: Any) -> _Copier | None:
     raise TypeError(f"it is not known how to copy a {kind}")
 
 
+def _by_value(value: Any) -> Any:
+    kind: Any = type(value)
+    copier = _ERASED[kind] if kind in _ERASED else copier_of(kind)
+    return value if copier is None else copier(value)
+
+
+_ERASED: dict[Any, _Copier | None] = {
+    type: _by_value,
+    dict: lambda values: {key: _by_value(value) for key, value in values.items()},
+    set: set,
+    list: list,
+    tuple: None,
+    frozenset: None,
+}
+
+
 def is_frozen(kind: type) -> bool:
     return bool(getattr(kind, "__dataclass_params__").frozen)  # noqa: B009  (it is not in the type's description)
 
@@ -72,14 +89,19 @@ def _of_dict(inner: _Copier | None) -> _Copier:
     return lambda values: {key: inner(value) for key, value in values.items()}
 
 
-def _of_dataclass(kind: type) -> _Copier:
+def _of_field(kind: Any, hint: Any) -> _Copier | None:
+    is_translated = hasattr(kind, "__mypyc_attrs__")
+    return _ERASED[hint] if is_translated and hint in _ERASED else copier_of(hint)
+
+
+def _of_dataclass(kind: Any) -> _Copier:
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(kind)]
-    copiers = [(name, copier) for name in names if (copier := copier_of(hints[name])) is not None]
+    copiers = [(name, copier) for name in names if (copier := _of_field(kind, hints[name])) is not None]
     shared = [name for name in names if name not in dict(copiers)]
 
     def copy(value: Any) -> Any:
-        twin: Any = object.__new__(kind)  # `dataclasses.replace` takes much longer, and the explorer copies very often
+        twin: Any = kind.__new__(kind)  # `dataclasses.replace` takes much longer, and the explorer copies very often
         for name in shared:
             setattr(twin, name, getattr(value, name))
         for name, copier in copiers:

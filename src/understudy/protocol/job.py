@@ -292,12 +292,7 @@ class JobMachine:
         cause = self.round.state.reason
         if no_way is not None:
             return self.stop(at, Outcome.FAILED, because(Code.CANNOT_START_OVER, cause=cause, why=no_way), 1)
-        with_rank = [member for member in self.roster.members.values() if member.rank is not None]
-        again = because(Code.WORLD_STARTS_OVER)
-        kills: list[Command] = [KillMember(member=member.id, reason=again) for member in with_rank]
-        for member in with_rank:
-            self.roster.remove(member)
-        self.migration.state.reasons.clear()
+        kills = self._end_all_with_a_rank(because(Code.WORLD_STARTS_OVER))
         self.fallback.state.under_way.clear()
         founded = self.round.found(at, because(Code.STARTED_OVER, cause=cause))
         self.watchdog.state.world_founded(at)
@@ -307,16 +302,18 @@ class JobMachine:
         """Everything that can be saved is saved: end all processes with a rank, and give their ranks to others."""
         round_ = self.round.state
         reason = because(Code.BEGINS_ANEW, cause=round_.reason)
-        with_rank = [member for member in self.roster.members.values() if member.rank is not None]
-        anew = because(Code.ALL_BEGIN_ANEW)
-        kills: list[Command] = [KillMember(member=member.id, reason=anew) for member in with_rank]
-        for member in with_rank:
-            self.roster.remove(member)
-        self.migration.state.reasons.clear()
+        kills = self._end_all_with_a_rank(because(Code.ALL_BEGIN_ANEW))
         round_.absent = frozenset()
         round_.unfit.clear()
         round_.kind = replace(round_.kind, processes=Processes.FRESH)
         return [*kills, *self.after(at, self.round.open(at, reason, DecisionKind.RESTART))]
+
+    def _end_all_with_a_rank(self, reason: Reason) -> list[Command]:
+        with_rank = [member for member in self.roster.members.values() if member.rank is not None]
+        for member in with_rank:
+            self.roster.remove(member)
+        self.migration.state.reasons.clear()
+        return [KillMember(member=member.id, reason=reason) for member in with_rank]
 
     # -- deadlines --------------------------------------------------------------------------------------------------
 

@@ -70,6 +70,8 @@ def _inside(hint: Any) -> _Inside | None:
     arguments = typing.get_args(hint)
     if typing.get_origin(hint) is dict and _has_rules(arguments[1]):
         return lambda values: list(values.values())
+    if hint is dict:  # of translated code, which does not say of what (`foundation.copying`)
+        return lambda values: [value for value in values.values() if _has_rules(type(value))]
     return None
 
 
