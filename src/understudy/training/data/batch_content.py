@@ -1,7 +1,6 @@
 """What is in a batch, whatever the script's batches are made of: a digest of it, and a copy.
 
-Knows tensors, arrays and plain values, and lists, tuples, mappings and dataclasses of them. Called by
-`stateful_loader`.
+Knows tensors, arrays and plain values, and lists, tuples, mappings and dataclasses of them. `stateful_loader` calls it.
 """
 
 import dataclasses
