@@ -1,12 +1,14 @@
 """Writes the pages of `docs/reference/` from the code: `python docs/tools/reference.py`.
 
 Each page has one source: the argparse parsers, the structs of the policy file, the description of the HTTP API, the
-declared metrics, and the docstrings of the public names. A test (`tests/house/test_reference.py`) compares the pages
-with what this would write, so that they cannot drift. Does not know: anything that a person has written about them.
+declared metrics, the codes of reasons, and the docstrings of the public names. A test
+(`tests/house/test_reference.py`) compares the pages with what this would write, so that they cannot drift. Does not
+know: anything that a person has written about them.
 """
 
 import argparse
 import ast
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +28,10 @@ from understudy.api.metric_names import METRICS, NAMESPACE
 from understudy.api.naming import LABEL
 from understudy.cli.main import build_parser
 from understudy.cli.policy_file import PolicyFile
+from understudy.protocol.advice import ADVICE
+from understudy.protocol.reasons import Code
 from understudy.protocol.rungs import RungLimits
+from understudy.protocol.sentences import TEXTS
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reference"
@@ -41,6 +46,7 @@ def pages() -> dict[str, str]:
         "policy.md": _policy,
         "http-api.md": _http_api,
         "metrics.md": _metrics,
+        "reasons.md": _reasons,
         "python-api.md": _python_api,
     }
     return {name: _MADE + "\n".join(lines()).rstrip() + "\n" for name, lines in made.items()}
@@ -313,6 +319,34 @@ def _metrics() -> Iterator[str]:
     for name, told in METRICS.items():
         full = f"{NAMESPACE}_{name}" + ("_total" if told.kind == "counter" else "")
         yield _row(f"`{full}`", told.kind, ", ".join(f"`{label}`" for label in told.labels), _linked(told.text))
+
+
+# -- reasons ----------------------------------------------------------------------------------------------------------
+
+
+def _reasons() -> Iterator[str]:
+    yield "# Reasons\n"
+    yield "Every decision, refusal and stop has a `code` and `fields`, in `ledger/decisions.jsonl` and in the answers"
+    yield "of the [HTTP API](http-api.md), beside a sentence that is made of them. Programs go by the code: sentences"
+    yield "may change. A reason can be a field of another one, with a code and fields of its own. Words in italics are"
+    yield "fields.\n"
+    remarks = dict(re.findall(r"^    ([A-Z_]+) = enum.auto\(\)  # (.*)$", inspect.getsource(Code), re.MULTILINE))
+    yield from _header("code", "what it says", "what to do")
+    for code, text in TEXTS.items():
+        remark = f" ({remarks[Code(code).name]})" if Code(code).name in remarks else ""
+        yield _row(f"`{code}`", _linked(_readable(text)) + remark, _linked(ADVICE.get(code, "")))
+
+
+def _readable(text: str) -> str:
+    """Without the signs that say how a field is shown (`sentences`)."""
+
+    def shown(field: re.Match[str]) -> str:
+        name, how = f"*{field[1]}*", field[2] or ""
+        if how.startswith("?"):
+            return how[1:].partition("!")[0].replace("#", name)
+        return how.partition("|")[2].replace("#", name) if "|" in how else name
+
+    return re.sub(r"\{(\w+)(?::([^}]*))?\}", shown, text).replace(" // ", "; ")
 
 
 # -- the Python API ---------------------------------------------------------------------------------------------------

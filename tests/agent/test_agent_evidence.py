@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from tests.agent.launching import Launched
 
+from understudy.protocol.reasons import Code
 from understudy_testkit.faults.fake_exporter import FakeExporter
 
 pytestmark = pytest.mark.processes
@@ -18,7 +19,7 @@ def test_a_slow_rank_is_named_and_the_job_goes_on(tmp_path: Path) -> None:
         assert job.wait() == 0, job.err
         (record,) = [record for record in job.decisions() if record["kind"] == "warn"]
         assert (record["rank"], record["member"]) == (1, "m-1") and record["step"] >= 150
-        assert "[it should be moved to a spare]" in record["reason"]
+        assert (record["code"], record["fields"]["wish"]) == (Code.EVIDENCE, "moved to a spare")
 
 
 def test_a_bad_device_is_named_with_the_rank_that_uses_it(tmp_path: Path) -> None:

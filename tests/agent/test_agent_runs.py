@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tests.agent.launching import READY, Launched, alive, wait_until
 
+from understudy.protocol.reasons import Code
+
 pytestmark = pytest.mark.processes
 
 
@@ -120,7 +122,7 @@ def test_an_idle_spare_that_dies_is_refilled(tmp_path: Path) -> None:
         until.touch()
         assert job.wait() == 0
         (refill,) = [record for record in job.decisions() if record.get("kind") == "refill"]
-        assert refill["member"] == "m-3" and "m-2 was lost" in refill["reason"]
+        assert refill["member"] == "m-3" and refill["code"] == Code.SPARE_LOST and refill["fields"]["member"] == "m-2"
 
 
 def test_tee_and_redirect_write_files_and_prefix_lines(tmp_path: Path) -> None:

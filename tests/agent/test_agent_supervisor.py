@@ -26,6 +26,7 @@ from understudy.protocol.commands import Outcome, Seat, StopJob
 from understudy.protocol.events import Event, MemberLost
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.policy import Policy
+from understudy.protocol.reasons import Code, because
 from understudy.wire.messages import ScriptFailed
 
 MEMBER = MemberId("m-0")
@@ -89,7 +90,7 @@ def run(tmp_path: Path, decider: Decider, *command: str) -> StopJob:
 
 def _stop(decider: Decider, event: Event) -> None:
     assert decider.supervisor is not None
-    decider.supervisor.stop(StopJob(outcome=Outcome.FAILED, reason=str(event), exit_code=1))
+    decider.supervisor.stop(StopJob(outcome=Outcome.FAILED, reason=because(Code.TOLD, text=str(event)), exit_code=1))
 
 
 @pytest.mark.processes

@@ -26,6 +26,7 @@ from understudy.protocol.commands import Command, DecisionKind, RecordDecision
 from understudy.protocol.events import Event
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
+from understudy.protocol.reasons import Code, Reason, because
 from understudy.protocol.requests import Request
 
 READER, ACTOR, MONITOR = "reader-token-0123456789", "actor-token-0123456789", "monitor-token-0123456789"
@@ -38,16 +39,17 @@ class AskableMachine(JobMachine):
     def __init__(self, policy: Policy) -> None:
         super().__init__(policy)
         self.asked: list[Request] = []
-        self.why_not: str | None = None
+        self.why_not: Reason | None = None
 
-    def refusal(self, _request: Request) -> str | None:
+    def refusal(self, _request: Request) -> Reason | None:
         return self.why_not
 
     def handle(self, event: Event) -> tuple[Command, ...]:
         if not isinstance(event, Request):
             return super().handle(event)
         self.asked.append(event)
-        note = RecordDecision(at=event.at, generation=self.generation, kind=DecisionKind.WARN, reason=event.reason)
+        why = because(Code.REQUESTED, text=event.reason)
+        note = RecordDecision(at=event.at, generation=self.generation, kind=DecisionKind.WARN, reason=why)
         return (note,)
 
 

@@ -16,6 +16,7 @@ from understudy.api.job import ManyHosts
 from understudy.coordinator.status import status
 from understudy.foundation.clock import SystemClock
 from understudy.ledger.writing import RecordLog
+from understudy.protocol.reasons import Code
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -69,7 +70,7 @@ def test_one_that_leads(tmp_path: Path) -> None:
                 assert (await client.get("/v1/job")).json()["stage"] == "founding"
                 assert (await client.get("/status")).json()["connected"] == ["a", "b"]
                 refused = await client.post("/v1/actions/drain", {"host": "a", "reason": "x"}, ACTOR)
-                assert refused.status_code == 409 and "first step" in refused.json()["reason"]
+                assert refused.status_code == 409 and refused.json()["code"] == Code.NO_FIRST_STEP
                 assert "understudy status" in refused.json()["advice"]
                 place.keeper.depose()
                 assert (await client.get("/health")).json()["leading"] is False

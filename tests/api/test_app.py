@@ -13,6 +13,7 @@ from tests.api.stage import ACTOR, MONITOR, READER, Client, Stage, play
 from understudy.api.limits import Limits
 from understudy.foundation.token_bucket import Rate
 from understudy.protocol import requests as rq
+from understudy.protocol.reasons import Code, because
 
 pytestmark = pytest.mark.timeout(180)
 MIGRATE = {"ranks": [1], "reason": "its fan is loud"}
@@ -109,11 +110,13 @@ def test_an_action_becomes_a_request(tmp_path: Path, page: str, body: dict[str, 
         assert answer.json()["outcome"] == "accepted" and len(answer.json()["decisions"]) == 1
         (asked,) = stage.machine.asked
         assert type(asked) is request_ and asked.reason == body["reason"]
-        stage.machine.why_not = "only 1 of 2 ranks are well (--min-healthy)"
+        stage.machine.why_not = because(Code.TOO_FEW_HEALTHY, count=1, world=2)
         refused = await client.post(f"/v1/actions/{page}", body, ACTOR)
-        assert refused.status_code == 409 and "--min-healthy" in refused.json()["reason"] and refused.json()["advice"]
+        assert refused.status_code == 409 and refused.json()["code"] == Code.TOO_FEW_HEALTHY
+        assert "--min-healthy" in refused.json()["reason"] and refused.json()["advice"]
         dry = await client.post(f"/v1/actions/{page}", {**body, "dry_run": True}, ACTOR)
         assert dry.status_code == 200 and dry.json()["outcome"] == "would be refused"
+        assert dry.json()["code"] == Code.TOO_FEW_HEALTHY
         assert len(stage.machine.asked) == 1
 
     play(stage, story)

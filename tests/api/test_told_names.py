@@ -166,7 +166,7 @@ def test_what_a_lost_host_told_does_not_count(tmp_path: Path) -> None:
         hosts = leader.coordinator.machine.hosts
         hosts.lose(hosts.by_id[HostId("spare")], 0.0)
         outcome, reason = await heard(client, UUID="GPU-b")
-        assert outcome == "refused" and "nobody to take over" in reason  # rank 1 was meant, and its spare is lost
+        assert outcome == "refused" and "no spare is available" in reason  # rank 1 was meant, and its spare is lost
 
     asyncio.run(story())
 

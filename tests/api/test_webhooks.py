@@ -11,6 +11,7 @@ from tests.api.stage import ACTOR, MONITOR, NOON, Client, Stage, play
 from understudy.api.limits import Limits
 from understudy.api.rules import Rule, RuleAction, Rules
 from understudy.foundation.token_bucket import Rate
+from understudy.protocol.reasons import Code, because
 from understudy.protocol.requests import MoveRanks, ReplaceRank
 
 pytestmark = pytest.mark.timeout(180)
@@ -132,7 +133,7 @@ def test_a_refused_alert_may_act_later(tmp_path: Path) -> None:
 
     async def story(client: Client) -> None:
         client.token = MONITOR
-        stage.machine.why_not = "the world is being formed again right now"
+        stage.machine.why_not = because(Code.RECOVERING)
         for _ in range(2):
             answer = await client.post(PAGE, post(alert()))
             assert outcomes(answer) == ["refused"] and "formed again" in answer.json()["alerts"][0]["reason"]

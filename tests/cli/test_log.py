@@ -8,6 +8,7 @@ from understudy.cli.log import Log
 from understudy.cli.logged import LoggedTerminal
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.protocol.commands import Outcome, StopJob
+from understudy.protocol.reasons import Code, because
 
 SWAP = DecisionRecord(at=1.0, generation=2, kind="swap", reason="rank 1 was lost", rank=1, member="m-1")
 RECOVERED = RecoveryRecord(
@@ -70,7 +71,7 @@ def told_by_an_agent(form: str) -> str:
     terminal.tell("no coordinator", "no coordinator at boss:1: it is gone")
     terminal.append(SWAP)
     terminal.say("the nursery has ended")
-    terminal.end(StopJob(outcome=Outcome.FAILED, reason="rank 1 has no twin", exit_code=1))
+    terminal.end(StopJob(outcome=Outcome.FAILED, reason=because(Code.NO_LIVE_TWIN, rank=1), exit_code=1))
     return stream.getvalue()
 
 

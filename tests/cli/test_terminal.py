@@ -9,6 +9,8 @@ from understudy.agent.logs import Std
 from understudy.cli.terminal import LiveTerminal, Terminal, View, end_lines, recovery_lines
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, TransferRecord
 from understudy.protocol.commands import Outcome, StopJob
+from understudy.protocol.reasons import Code, because
+from understudy.protocol.sentences import sentence
 
 RECOVERY = RecoveryRecord(
     at=11.0,
@@ -44,10 +46,24 @@ def test_a_recovery_block() -> None:
 
 
 def test_the_block_at_the_end_says_what_to_do() -> None:
-    reason = "rank 0 failed twice in a row in step 3 with the same failure (ValueError)"
+    cause = because(Code.RAISED, text="ValueError")
+    reason = because(Code.FAILED_TWICE, rank=0, step=3, cause=cause)
     text = "\n".join(end_lines(StopJob(outcome=Outcome.FAILED, reason=reason, exit_code=7), Path("/runs/a b")))
-    assert "exit code 7" in text and reason in text and "correct it" in text
+    assert "exit code 7" in text and sentence(reason) in text and "correct it" in text
     assert "understudy explain '/runs/a b'" in text
+
+
+def test_every_strategy_has_a_line_of_its_own() -> None:
+    lost = because(Code.RANK_LOST, rank=1, member="m-1", cause=because(Code.SIGNALLED, text="SIGKILL"))
+    no_swap = because(Code.NO_STRATEGY, strategy="swap", why=because(Code.NO_SPARES_OFFERED))
+    no_degrade = because(Code.NO_STRATEGY, strategy="degrade", why=because(Code.NO_WHOLE_REPLICA))
+    reason = because(Code.CANNOT_GO_ON, cause=lost, tried=(no_swap, no_degrade))
+    assert end_lines(StopJob(outcome=Outcome.FAILED, reason=reason, exit_code=137), Path("/runs/a"))[1:5] == [
+        "    why      rank 1 (member m-1) was lost: SIGKILL",
+        "             no swap: the job was started with --spares 0",
+        "             no degrade: no whole replica would be left",
+        "    to do    start with --spares 1 or more, so that a lost rank can be replaced",
+    ]
 
 
 def test_plain_lines_go_to_stderr_behind_a_prefix(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,8 @@ from understudy.foundation.ids import MemberId
 from understudy.ledger.records import DecisionRecord
 from understudy.protocol.commands import Outcome, RecordGeneration, StopJob
 from understudy.protocol.events import MemberConnected, MemberFinished
+from understudy.protocol.reasons import Code, because
+from understudy.protocol.sentences import sentence
 from understudy.protocol.state import State
 from understudy.wire import messages as msg
 
@@ -60,7 +62,9 @@ def test_release_and_stop() -> None:
         play.coordinator.handle(MemberFinished(at=20.0, member=MemberId(name), generation=generation))
     assert play.port.take() == [("send", name, msg.Release(generation=1)) for name in ("m-0", "m-1")]
     play.coordinator.request_stop("SIGTERM was received", 143)
-    stop = StopJob(outcome=Outcome.STOPPED, reason="SIGTERM was received", exit_code=143)
+    stop = StopJob(
+        outcome=Outcome.STOPPED, reason=because(Code.STOP_REQUESTED, text="SIGTERM was received"), exit_code=143
+    )
     assert play.port.take() == [("stop", stop)]
     assert play.coordinator.next_deadline() is None
 
@@ -72,7 +76,8 @@ def test_every_decision_is_written_with_its_reason() -> None:
     decision = play.journal.records[-1]
     assert isinstance(decision, DecisionRecord)
     assert (decision.kind, decision.rank, decision.member, decision.generation) == ("swap", 1, "m-1", 2)
-    assert "signal 9" in decision.reason
+    assert decision.code == Code.RANK_LOST and decision.fields["member"] == "m-1"
+    assert decision.reason == sentence(decision.why) and "signal 9" in decision.reason
 
 
 def test_a_generation_is_stored_before_anybody_hears_of_it() -> None:

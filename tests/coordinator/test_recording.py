@@ -10,6 +10,7 @@ from understudy.foundation.ids import Generation, MemberId
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.protocol.commands import RecordGeneration, StopJob
 from understudy.protocol.events import MemberConnected
+from understudy.protocol.reasons import Code, because
 from understudy.protocol.state import State
 from understudy.wire import messages as msg
 
@@ -115,7 +116,9 @@ def test_the_end_of_the_job_is_recorded_before_anybody_hears_of_it() -> None:
         assert play.port.done == []
         await store.write()
         assert [entry[0] for entry in play.port.done] == ["stop"]
-        assert store.facts[-1].ending.stopped is not None and store.facts[-1].ending.stopped.reason == "enough"
+        assert store.facts[-1].ending.stopped is not None and store.facts[-1].ending.stopped.reason == because(
+            Code.STOP_REQUESTED, text="enough"
+        )
 
     asyncio.run(scene())
 

@@ -9,6 +9,7 @@ from understudy.ledger.records import TransferRecord
 from understudy.protocol.commands import DecisionKind, RecordDecision, RecordGeneration
 from understudy.protocol.events import PositionReported, Tick
 from understudy.protocol.positions import Position
+from understudy.protocol.reasons import Code, because
 from understudy.protocol.requests import AbortGeneration
 
 
@@ -98,6 +99,9 @@ def test_a_rank_that_comes_back_was_replaced_then_and_not_when_its_spare_began_t
     assert whole is not None and whole.planned and whole.swaps == ((1, "m-1", "m-3"),)
 
 
+WHY = because(Code.REQUESTED, text="a test wants it")
+
+
 def _recorded(
     generation: int, holders: tuple[tuple[Rank, MemberId], ...], absent: int | None = None
 ) -> RecordGeneration:
@@ -106,7 +110,7 @@ def _recorded(
 
 
 def _decided(at: float, generation: int, kind: DecisionKind) -> RecordDecision:
-    return RecordDecision(at=at, generation=Generation(generation), kind=kind, reason="", step=StepNumber(5))
+    return RecordDecision(at=at, generation=Generation(generation), kind=kind, reason=WHY, step=StepNumber(5))
 
 
 def test_a_benched_member_reports_before_training_stops() -> None:

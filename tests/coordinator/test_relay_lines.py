@@ -24,6 +24,7 @@ from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import Seat, StopJob
 from understudy.protocol.policy import Policy
+from understudy.protocol.sentences import sentence
 from understudy.wire import cluster as wire
 from understudy.wire.job_tokens import JobTokens
 from understudy.wire.messages import FromAgent
@@ -165,7 +166,7 @@ def test_a_wrong_token_ends_a_host_that_was_never_part_of_the_job() -> None:
     async def story() -> None:
         async with coordinator() as place, relay([place.address], token="not the token of this job") as (agent, hands):
             await until(lambda: bool(hands.stopped), "the end")
-            assert "token" in hands.stopped[0].reason and agent.given_up and not agent.connected
+            assert "token" in sentence(hands.stopped[0].reason) and agent.given_up and not agent.connected
             assert not any("tried again" in said for said in hands.said)  # for it is not
             assert place.service.refused["unauthorised"] >= 1
 

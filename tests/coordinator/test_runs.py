@@ -8,6 +8,7 @@ from understudy.coordinator.leading import Leader
 from understudy.coordinator.runs import NOTHING_PAST, Past, RunOver
 from understudy.errors import SettingsError, WireError
 from understudy.protocol.commands import Outcome
+from understudy.protocol.sentences import sentence
 from understudy.protocol.stages import Stage
 
 
@@ -44,7 +45,7 @@ def test_a_second_job_of_the_same_name_runs(all_told: bool) -> None:
         assert not leader.over.is_set() and leader.outcome is None
         with pytest.raises(RunOver) as over:
             leader.welcome(late)
-        assert over.value.stop.outcome is Outcome.STOPPED and over.value.stop.reason == "enough"
+        assert over.value.stop.outcome is Outcome.STOPPED and sentence(over.value.stop.reason) == "enough"
         new_hosts(cluster)
         await cluster.train()
         assert leader.coordinator is not None and leader.coordinator.machine.generation == 1
@@ -60,7 +61,7 @@ def test_a_standby_tells_how_the_run_ended_for_which_it_stood_by() -> None:
     async def scene(cluster: Cluster) -> None:
         await succeed(cluster, all_told=False)
         leader = await next_coordinator(cluster, fresh=False)
-        assert leader.over.is_set() and leader.outcome is not None and leader.outcome.reason == "enough"
+        assert leader.over.is_set() and leader.outcome is not None and sentence(leader.outcome.reason) == "enough"
         with pytest.raises(WireError, match="is for the next one"):
             leader.welcome(Host("a", agent="new").greeting())
         assert not leader.welcome(cluster.a.greeting()).closed

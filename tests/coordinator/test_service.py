@@ -16,6 +16,7 @@ from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.liveness import Condition, Sighting
 from understudy.protocol.positions import Position
+from understudy.protocol.reasons import Code, because
 from understudy.protocol.stages import Stage
 from understudy.wire import cluster as wire
 from understudy.wire import messages as msg
@@ -186,7 +187,7 @@ def test_a_job_that_has_ended_stays_ended_for_the_next_leader() -> None:
             assert new.leading.over.is_set() and new.leading.outcome == old.leading.outcome
             assert not new.leading.all_told
             async with attending(new, "a", run=run) as late:
-                assert (await late.hear(wire.Stop)).reason == "enough"
+                assert (await late.hear(wire.Stop)).known_reason() == because(Code.STOP_REQUESTED, text="enough")
             async with line_to(new) as early:
                 await early.say(greeting("a"))
                 refusal = await early.hear(wire.Refuse)

@@ -1,10 +1,12 @@
 """The schedule of a chaos run is a function of its seed, and asks of no world what would rightly end it."""
 
 import itertools
+from typing import Any
 
 import pytest
 
 from understudy.ledger.records import DecisionRecord
+from understudy.protocol.reasons import Code
 from understudy_testkit.faults.catalogue import IN_RECOVERY, Kind, Place
 from understudy_testkit.faults.chaos import RANKS, ROOM, Act, Happening, Mode, Schedule, draw, steps_for
 from understudy_testkit.faults.chaos_decisions import determined
@@ -63,8 +65,8 @@ def test_a_thread_strikes_only_with_what_hurts_the_whole_process() -> None:
 # -- what a schedule determines ----------------------------------------------------------------------------------------
 
 
-def decision(generation: int, kind: str, reason: str = "", **more: int) -> DecisionRecord:
-    return DecisionRecord(at=float(generation), generation=generation, kind=kind, reason=reason, **more)  # type: ignore[arg-type]
+def decision(generation: int, kind: str, reason: str = "", **more: Any) -> DecisionRecord:
+    return DecisionRecord(at=float(generation), generation=generation, kind=kind, reason=reason, **more)
 
 
 def one_act(**more: object) -> Schedule:
@@ -104,8 +106,8 @@ def test_races_do_not_count() -> None:
         decision(2, "kill", rank=1),
         decision(2, "degrade", "degrade: no swap"),
         decision(2, "restart", "restart from memory"),
-        decision(2, "rewind", "no swap; peer memory: everybody goes back", step=18),
-        decision(2, "corrupt", "rank 1 holds other bytes than most twins after step 23; all agreed before step 20"),
+        decision(2, "rewind", code=Code.PEER_MEMORY, step=18),
+        decision(2, "corrupt", code=Code.OUTLIERS, fields={"ranks": [1]}),
         decision(2, "resumed", step=19),
         decision(9, "stop", "another end"),
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from understudy.ledger.reading import Run
+from understudy.protocol.reasons import Code
 from understudy_testkit.faults import etcd_servers
 from understudy_testkit.faults.catalogue import Fault, Kind, Place
 from understudy_testkit.faults.clusters import Cluster, running
@@ -69,7 +70,7 @@ def test_a_rank_is_killed_and_then_a_link_is_cut_and_heals(
         network["b"].cut()
         cluster.wait_until(lambda: len(cluster.recoveries()) == 2, "the ranks of b elsewhere")
         network["b"].heal()
-        cluster.wait_until(lambda: any("host b is back" in reason for reason in cluster.reasons()), "b to be back")
+        cluster.wait_until(lambda: any(d.code == Code.HOST_BACK for d in cluster.decisions()), "b to be back")
         cluster.require_identical_end(expected, "the job", 240)
         first, second = cluster.run.recoveries
         assert [rank for rank, _, _ in first.swaps] == [1] and [rank for rank, _, _ in second.swaps] == [2, 3]

@@ -82,7 +82,7 @@ def write_run(
 def swap_decisions() -> list[DecisionRecord | RecoveryRecord]:
     """Rank 1 dies in step 2 and m-2 takes over; then the pool is refilled and the job ends."""
     lost = "rank 1 (member m-1) was lost: killed by signal 9"
-    retry = "retry: rank 0 had not arrived at the fence of step 2, so nobody passed it"
+    retry = "retry: rank 0 had not arrived at the fence of step 2, so no rank passed it"
     return [
         DecisionRecord(at=100.0, generation=1, kind="start", reason="the job begins"),
         DecisionRecord(at=102.0, generation=2, kind="swap", reason=lost, rank=1, member="m-1"),

@@ -19,7 +19,7 @@ def test_a_recovery_is_told_from_the_loss_to_the_next_step(tmp_path: Path) -> No
     assert block.title == "recovery 1, +2.000 s"
     assert block.lines == (
         ("why", "rank 1 (member m-1) was lost: killed by signal 9"),
-        ("verdict", "retry: rank 0 had not arrived at the fence of step 2, so nobody passed it"),
+        ("verdict", "retry: rank 0 had not arrived at the fence of step 2, so no rank passed it"),
         ("took over", "rank 1: m-2 in place of m-1"),
         (
             "phases",

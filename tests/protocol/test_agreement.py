@@ -16,6 +16,7 @@ from understudy.protocol.commands import (
 )
 from understudy.protocol.job import JobMachine
 from understudy.protocol.positions import Position
+from understudy.protocol.reasons import Code
 from understudy.protocol.recovery_kind import ORDINARY
 from understudy.protocol.replica_check import ReplicaCheckState, compare
 from understudy.protocol.stages import Stage
@@ -71,7 +72,7 @@ def test_the_odd_twin_is_ended_and_everybody_goes_back() -> None:
     assert keep.step == 4
     commands = tell(machine, 8, "b", "c", "b")
     (kill,) = of(KillMember, commands)
-    assert kill.member == m(1) and not kill.hang and "rank 1 holds other bytes" in kill.reason
+    assert kill.member == m(1) and not kill.hang and kill.reason.has(Code.OUTLIERS)
     assert of(RecordDecision, commands)[0].kind is DecisionKind.CORRUPT
     machine.handle(lost(1))
     report(machine, 0, holds=9, kept=4)
@@ -94,7 +95,7 @@ def test_two_that_differ_compute_again_and_if_that_does_not_help_the_job_stops()
     for number in (0, 1):
         machine.handle(resumed(number, 2))
     (stop,) = of(StopJob, tell(machine, 8, "b", "c", generation=2))
-    assert "to compute it again did not help" in stop.reason
+    assert stop.reason.has(Code.TWINS_STILL_DIFFER)
 
 
 def test_without_a_copy_of_the_agreed_state_the_world_goes_on_with_what_most_hold() -> None:

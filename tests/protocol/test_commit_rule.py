@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from understudy.foundation.ids import Rank, StepNumber
 from understudy.protocol.commit import Action, action_for, judge
 from understudy.protocol.positions import Position
+from understudy.protocol.sentences import sentence
 
 
 def at(holds: int | None, *, arrived: bool = False) -> Position:
@@ -26,7 +27,7 @@ def test_one_before_the_fence_means_retry() -> None:
     verdict = judge(world(at(7, arrived=True), at(7)))
     assert verdict is not None
     assert (verdict.step, verdict.committed) == (7, None)
-    assert "rank 1 had not arrived" in verdict.reason
+    assert "rank 1 had not arrived" in sentence(verdict.reason)
 
 
 def test_what_one_survivor_has_applied_stays() -> None:
@@ -42,7 +43,7 @@ def test_nobody_with_state_is_no_verdict() -> None:
 
 def test_many_ranks_are_not_all_named() -> None:
     verdict = judge(world(*(at(3) for _ in range(20))))
-    assert verdict is not None and "and 12 more" in verdict.reason
+    assert verdict is not None and "and 12 more" in sentence(verdict.reason)
 
 
 def test_actions() -> None:

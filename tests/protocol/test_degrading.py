@@ -19,8 +19,10 @@ from understudy.protocol.commands import (
 )
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
+from understudy.protocol.reasons import Code, because
 from understudy.protocol.requests import KeepSpares
 from understudy.protocol.rungs import RungLimits
+from understudy.protocol.sentences import sentence
 from understudy.protocol.stages import Stage
 
 
@@ -105,8 +107,8 @@ def test_a_world_without_a_spare_goes_on_without_the_rank() -> None:
     machine = training()
     said = machine.handle(lost(1))
     decision = told(DecisionKind.DEGRADE, said)
-    assert decision.generation == 2 and "the job was started with --spares 0" in decision.reason
-    assert "3 of 4 ranks at the same global batch, without rank 1" in decision.reason
+    assert decision.generation == 2 and decision.reason.has(Code.NO_SPARES_OFFERED)
+    assert "3 of 4 ranks at the same global batch, without rank 1" in sentence(decision.reason)
     (recorded,) = of(RecordGeneration, said)
     assert recorded.absent == (1,)
     plan = report(machine, 7, 0, 2, 3)
@@ -122,7 +124,10 @@ def test_it_comes_back_at_a_boundary_when_a_spare_is_prepared() -> None:
     assert question.members == (m(0), m(2), m(3))
     said = tell_steps(machine, 10, 0, 2, 3)
     decision = told(DecisionKind.MOVE, said)
-    assert "rank 1 comes back before step 12: the world is whole again" in decision.reason and decision.step == 12
+    assert (
+        "rank 1 comes back before step 12: the world is whole again" in sentence(decision.reason)
+        and decision.step == 12
+    )
     machine.handle(position(machine, 4, None))
     plan = report(machine, 12, 0, 2, 3)
     assert (plan.step, plan.absent) == (12, ()) and [receiver for receiver, _ in plan.donors] == [1]
@@ -137,7 +142,9 @@ def test_ranks_come_back_one_by_one_if_there_is_one_spare_at_a_time() -> None:
     warm(machine, 4)
     assert of(AskStep, machine.handle(prepared(4, 3)))
     decision = told(DecisionKind.MOVE, tell_steps(machine, 12, 0, 2))
-    assert "rank 1 comes back" in decision.reason and "still absent: rank 3" in decision.reason
+    assert (
+        decision.reason.has(Code.COMES_BACK) and because(Code.STILL_ABSENT, ranks=(Rank(3),)) in decision.reason.all()
+    )
     machine.handle(position(machine, 4, None))
     assert report(machine, 14, 0, 2).absent == (3,)
     resume(machine, 0, 2, 4)
@@ -161,7 +168,7 @@ def test_a_replica_comes_back_as_a_whole() -> None:
     assert start.member == m(5), "the first one took the place of the spare"
     warm(machine, 5)
     assert of(AskStep, machine.handle(prepared(5, 2, "1")))
-    assert "ranks 2, 3 come back" in told(DecisionKind.MOVE, tell_steps(machine, 12, 0, 1)).reason
+    assert "ranks 2, 3 come back" in sentence(told(DecisionKind.MOVE, tell_steps(machine, 12, 0, 1)).reason)
 
 
 def test_whoever_is_lost_while_a_spare_prepares_takes_nothing_along() -> None:
@@ -169,7 +176,7 @@ def test_whoever_is_lost_while_a_spare_prepares_takes_nothing_along() -> None:
     offer(machine, 1)
     warm(machine, 4)
     said = machine.handle(lost(2, at=23.0))
-    assert "rank 1 comes back with it" in told(DecisionKind.SWAP, said).reason, "a process can be started for rank 2"
+    assert told(DecisionKind.SWAP, said).reason.has(Code.COMES_BACK_TOO), "a process can be started for rank 2"
     assert [start.seat and start.seat.rank for start in of(StartMember, said)] == [2]
 
 
@@ -184,7 +191,7 @@ def test_a_rank_that_fails_again_and_again_stays_away_and_ends_nothing() -> None
         if any(decision.kind is DecisionKind.NO_MOVE for decision in of(RecordDecision, said)):
             break
         machine.handle(ev.Tick(at=40.0 + number))
-    assert "rank 1 stays absent" in told(DecisionKind.NO_MOVE, said).reason and not of(StopJob, said)
+    assert told(DecisionKind.NO_MOVE, said).reason.has(Code.STAYS_ABSENT) and not of(StopJob, said)
     warm(machine, number + 1)
     said = machine.handle(lost(2, at=60.0))
     assert machine.round.state.absent == {1}, "rank 2 is replaced, and rank 1 not tried again"
@@ -192,10 +199,10 @@ def test_a_rank_that_fails_again_and_again_stays_away_and_ends_nothing() -> None
 
 def test_what_cannot_be_degraded_stops_with_all_reasons() -> None:
     (stop,) = of(StopJob, training(degrade=False).handle(lost(1)))
-    assert "no swap: " in stop.reason and "no degrade: it is not allowed (policy: degrade)" in stop.reason
+    assert stop.reason.has(Code.NO_STRATEGY) and because(Code.NOT_ALLOWED, strategy="degrade") in stop.reason.all()
     machine = training(ranks=2, shards=2)
     (stop,) = of(StopJob, machine.handle(lost(1)))
-    assert "no degrade: no whole replica would be left" in stop.reason
+    assert stop.reason.has(Code.NO_WHOLE_REPLICA)
 
 
 def test_who_sat_out_holds_too_old_a_shard_and_is_named_in_the_reason() -> None:
@@ -213,4 +220,4 @@ def test_who_sat_out_holds_too_old_a_shard_and_is_named_in_the_reason() -> None:
         machine.handle(position(machine, number, step))
     said = machine.handle(prepared(5, machine.generation))
     (stop,) = of(StopJob, said)
-    assert "rank 0 (it has no twin), but rank 2 holds it as it was before step 7: older than" in stop.reason
+    assert "rank 0 (it has no twin), but rank 2 holds it as it was before step 7: older than" in sentence(stop.reason)

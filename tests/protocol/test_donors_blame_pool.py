@@ -14,6 +14,7 @@ from understudy.protocol.donors import NoDonor, choose_donors, without_twin
 from understudy.protocol.hosts import THIS_HOST, Hosts
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import PoolState, SparePool
+from understudy.protocol.reasons import Code, because
 from understudy.protocol.roster import Member, Roster, Standing
 
 
@@ -30,7 +31,7 @@ def test_no_twin_is_said() -> None:
     keys = {Rank(0): "a", Rank(1): "b"}
     answer = choose_donors(ranks(1), ranks(0), keys, {"a": frozenset({1}), "b": frozenset({2})})
     assert isinstance(answer, NoDonor)
-    assert answer.rank == 1 and "rank 1" in answer.reason
+    assert answer.rank == 1 and answer.reason == because(Code.NO_LIVE_TWIN, rank=1)
 
 
 def test_a_rank_that_never_said_what_it_holds_has_no_donor() -> None:
@@ -76,7 +77,8 @@ def failure(step: int, text: str = "ValueError") -> Cause:
 def test_the_same_failure_twice_in_the_same_step_is_the_scripts_fault() -> None:
     blame, limit = CrashLoop(), 5
     assert blame.why_give_up(Rank(1), failure(3), limit) is None
-    assert "failed twice in a row in step 3" in (blame.why_give_up(Rank(1), failure(3), limit) or "")
+    again = because(Code.FAILED_TWICE, rank=1, step=3, cause=failure(3).reason)
+    assert blame.why_give_up(Rank(1), failure(3), limit) == again
 
 
 def test_another_step_rank_or_failure_is_news() -> None:
@@ -94,7 +96,8 @@ def test_signals_from_outside_prove_nothing_until_the_limit() -> None:
     assert blame.why_give_up(Rank(0), killed, limit) is None
     copy = copied(blame)
     assert blame.why_give_up(Rank(0), killed, limit) is None
-    assert "lost 3 times in step 3" in (blame.why_give_up(Rank(0), killed, limit) or "")
+    too_often = because(Code.LOST_TOO_OFTEN, rank=0, count=3, step=3, limit=2)
+    assert blame.why_give_up(Rank(0), killed, limit) == too_often
     assert copy.why_give_up(Rank(0), killed, limit) is None
 
 
@@ -113,10 +116,11 @@ def pool_of(**limits: int) -> SparePool:
 
 def test_the_pool_is_filled_to_its_size_and_says_why() -> None:
     pool = pool_of(spares=2)
-    commands = pool.refill(1.0, Generation(1), reason="a spare was lost")
+    why = because(Code.REQUESTED, text="a spare was lost")
+    commands = pool.refill(1.0, Generation(1), reason=why)
     started = [command.member for command in commands if isinstance(command, StartMember)]
     assert started == ["m-0", "m-1"]
-    assert all(c.reason == "a spare was lost" for c in commands if isinstance(c, RecordDecision))
+    assert all(c.reason == why for c in commands if isinstance(c, RecordDecision))
     assert pool.refill(2.0, Generation(1)) == []
 
 
@@ -142,14 +146,16 @@ def test_a_warm_spare_comes_before_a_starting_one_before_a_new_process() -> None
 
 
 def test_why_ranks_cannot_be_manned() -> None:
-    assert "--spares 0" in (pool_of(spares=0).cannot_fill(1, 0.0) or "")
+    assert pool_of(spares=0).cannot_fill(1, 0.0) == because(Code.NO_SPARES_OFFERED)
     assert pool_of(spares=0).cannot_fill(0, 0.0) is None
-    assert "--max-replacements" in (pool_of(spares=1, max_replacements=0).cannot_fill(1, 0.0) or "")
+    spent = pool_of(spares=1, max_replacements=0)
+    assert spent.cannot_fill(1, 0.0) == because(Code.NO_REPLACEMENTS_LEFT, limit=0)
 
 
 def test_a_failure_that_repeats_anywhere_is_not_tried_again() -> None:
     cause = Cause(kind=CauseKind.SCRIPT_ERROR, detail="UsageError: x", step=StepNumber(0), repeats=True)
-    assert "any other process would fail there too: UsageError: x" in (CrashLoop().why_give_up(Rank(0), cause, 3) or "")
+    why = because(Code.FAILS_EVERYWHERE, rank=0, step=0, cause=cause.reason)
+    assert CrashLoop().why_give_up(Rank(0), cause, 3) == why
 
 
 def test_a_spare_on_its_way_to_a_drained_host_is_nothing_to_wait_for() -> None:

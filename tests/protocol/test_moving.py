@@ -23,11 +23,14 @@ from understudy.protocol.commands import (
 from understudy.protocol.job import JobMachine
 from understudy.protocol.liveness import Condition, Sighting
 from understudy.protocol.positions import Position
+from understudy.protocol.reasons import Code, because
 from understudy.protocol.requests import AbortGeneration, DrainHost, KeepSpares, MoveRanks, ReplaceRank, Request
+from understudy.protocol.sentences import sentence
 from understudy.protocol.stages import Stage
 from understudy.protocol.takeover import facts_of, take_over
 
 WHY = "maintenance at noon"
+ASKED = because(Code.REQUESTED, text=WHY)
 
 
 def move(*ranks: int, at: float = 5.0) -> MoveRanks:
@@ -69,7 +72,7 @@ def test_a_rank_moves_without_a_loss() -> None:
     machine.handle(resumed(0, 2))
     (end,) = of(KillMember, machine.handle(resumed(2, 2)))
     assert end.member == m(1) and not end.hang
-    dismissed = Cause(kind=CauseKind.DISMISSED, detail=end.reason, exit_code=-9)
+    dismissed = Cause(kind=CauseKind.DISMISSED, detail=sentence(end.reason), exit_code=-9)
     assert machine.handle(lost(1, dismissed, at=13.0)) == ()
     assert machine.stage is Stage.TRAINING and machine.roster.holders == {0: m(0), 1: m(2)}
     assert of(StartMember, machine.handle(ev.Tick(at=14.0)))  # the pool is filled again
@@ -141,7 +144,7 @@ def test_an_understudy_that_dies_ends_the_plan_and_nothing_else() -> None:
     machine = training()
     machine.handle(move(1))
     (decision,) = of(RecordDecision, machine.handle(lost(2)))
-    assert decision.kind is DecisionKind.NO_MOVE and WHY in decision.reason
+    assert decision.kind is DecisionKind.NO_MOVE and ASKED in decision.reason.all()
     assert machine.stage is Stage.TRAINING and machine.migration.state.reasons == {}
 
 
@@ -182,7 +185,7 @@ def test_a_whole_host_is_drained_at_once() -> None:
         )
     (plan,) = of(ResumeAt, commands)
     assert plan.leavers == (m(0), m(1)) and plan.store != A  # nothing stays on the host
-    assert machine.refusal(DrainHost(at=9.0, host=A, reason=WHY)) == "host a is being drained already"
+    assert machine.refusal(DrainHost(at=9.0, host=A, reason=WHY)) == because(Code.ALREADY_DRAINED, host=A)
 
 
 def test_whoever_takes_over_begins_the_move_anew() -> None:
@@ -198,7 +201,7 @@ def test_whoever_takes_over_begins_the_move_anew() -> None:
 def test_replacing_and_aborting() -> None:
     machine = training()
     (_, kill) = machine.handle(ReplaceRank(at=5.0, rank=Rank(1), member=m(1), reason="an alert"))
-    assert kill == KillMember(member=m(1), reason="an alert", hang=True)
+    assert kill == KillMember(member=m(1), reason=because(Code.REQUESTED, text="an alert"), hang=True)
     machine = training()
     (abandon,) = of(AbandonGeneration, machine.handle(AbortGeneration(at=5.0, reason="an alert")))
     assert abandon.generation == 2 and abandon.boundary is None
@@ -212,47 +215,49 @@ def test_spares_are_added_and_dismissed() -> None:
     assert {command.member for command in ended} == {m(2), m(3), m(4)}
 
 
-REFUSED: list[tuple[Request, str]] = [
-    (move(7), "there is no rank 7"),
-    (MoveRanks(at=5.0, ranks=(), reason=WHY), "ranks are 0 to 1"),
-    (ReplaceRank(at=5.0, rank=Rank(1), member=MemberId("m-9"), reason=WHY), "held by m-1 now"),
-    (DrainHost(at=5.0, host=HostId("nowhere"), reason=WHY), "no host nowhere"),
-    (DrainHost(at=5.0, host=HostId("this host"), reason=WHY), "no room elsewhere"),
-    (KeepSpares(at=5.0, host=HostId("this host"), spares=10_000, reason=WHY), "0 to 1000"),
+REFUSED: list[tuple[Request, Code]] = [
+    (move(7), Code.NO_SUCH_RANK),
+    (MoveRanks(at=5.0, ranks=(), reason=WHY), Code.NO_SUCH_RANK),
+    (ReplaceRank(at=5.0, rank=Rank(1), member=MemberId("m-9"), reason=WHY), Code.OTHER_HOLDER),
+    (DrainHost(at=5.0, host=HostId("nowhere"), reason=WHY), Code.NO_SUCH_HOST),
+    (DrainHost(at=5.0, host=HostId("this host"), reason=WHY), Code.NO_ROOM_ELSEWHERE),
+    (KeepSpares(at=5.0, host=HostId("this host"), spares=10_000, reason=WHY), Code.TOO_MANY_SPARES),
 ]
 
 
-@pytest.mark.parametrize(("request_", "why"), REFUSED)
-def test_what_cannot_be_is_refused_with_a_reason(request_: Request, why: str) -> None:
+@pytest.mark.parametrize(("request_", "code"), REFUSED)
+def test_what_cannot_be_is_refused_with_a_reason(request_: Request, code: Code) -> None:
     machine = training()
     refusal = machine.refusal(request_)
-    assert refusal is not None and why in refusal
+    assert refusal is not None and refusal.code == code
     (decision,) = of(RecordDecision, machine.handle(request_))
-    assert decision.kind is DecisionKind.REFUSE and why in decision.reason and WHY in decision.reason
+    assert decision.kind is DecisionKind.REFUSE
+    assert decision.reason == because(Code.REFUSED, why=refusal, wanted=ASKED)
 
 
 def test_nothing_is_ended_that_nobody_could_make_good() -> None:
     machine = training()
     machine.round.state.twin_keys = {Rank(0): "a", Rank(1): "b"}
-    assert "no twin" in (machine.refusal(ReplaceRank(at=5.0, rank=Rank(1), reason=WHY)) or "")
+    assert machine.refusal(ReplaceRank(at=5.0, rank=Rank(1), reason=WHY)) == because(Code.WOULD_END_THE_JOB, rank=1)
     assert machine.refusal(move(1)) is None  # its holder gives its state itself
 
 
 def test_too_few_healthy_ranks_are_left_alone() -> None:
     machine = cluster(min_healthy=4)
-    assert "--min-healthy" in (machine.refusal(ReplaceRank(at=5.0, rank=Rank(1), reason=WHY)) or "")
+    replace_one = ReplaceRank(at=5.0, rank=Rank(1), reason=WHY)
+    assert machine.refusal(replace_one) == because(Code.TOO_FEW_HEALTHY, count=4, world=4)
     machine = JobMachine(replace(machine.policy, min_healthy=3), machine.state)
     assert machine.refusal(ReplaceRank(at=5.0, rank=Rank(1), reason=WHY)) is None
     machine.handle(ev.HostSilent(at=5.0, host=B, why="cut"))
-    assert "--min-healthy" in (machine.refusal(ReplaceRank(at=5.1, rank=Rank(1), reason=WHY)) or "")
+    assert machine.refusal(replace_one) == because(Code.TOO_FEW_HEALTHY, count=2, world=4)
 
 
 def test_nothing_is_asked_of_a_job_at_its_end_or_at_its_beginning() -> None:
     machine = training(spares=1)
     machine.ending.released = True
-    assert machine.refusal(move(1)) == "the job is at its end"
+    assert machine.refusal(move(1)) == because(Code.JOB_AT_END)
     machine.ending.released, machine.round.state.established = False, False
-    assert "first step" in (machine.refusal(move(1)) or "")
+    assert machine.refusal(move(1)) == because(Code.NO_FIRST_STEP)
 
 
 def test_a_leaver_in_trouble_disturbs_nobody_once_its_successor_has_everything() -> None:

@@ -5,8 +5,9 @@ from tests.protocol.test_peer_memory import at
 
 from understudy.foundation.ids import HostId, Rank, StepNumber
 from understudy.protocol.neighbours import cover, keeper_of, pairs_of
-from understudy.protocol.planning import CheckpointsWanted, Plan, Situation, make_plan
+from understudy.protocol.planning import CheckpointsWanted, NoPlan, Plan, Situation, make_plan
 from understudy.protocol.positions import Position
+from understudy.protocol.reasons import Code, because
 from understudy.protocol.rungs import Rung
 
 
@@ -46,9 +47,9 @@ def test_both_sides_know_of_a_pair() -> None:
 
 def test_what_is_covered_is_said() -> None:
     alone = [Rank(0), Rank(1)]
-    assert "two on another host" in cover(alone, placed(*"ab"), 1)
-    assert "on its own host only: the loss of the host would stop the job" in cover(alone, placed(*"aa"), 1)
-    assert "--peer-memory 1" in cover(alone, placed(*"ab"), 0)
+    assert cover(alone, placed(*"ab"), 1).code == Code.COVERED
+    assert cover(alone, placed(*"aa"), 1).code == Code.COVERED_ON_OWN_HOST
+    assert cover(alone, placed(*"ab"), 0).code == Code.NO_COVER
 
 
 def keeps(position: Position, *kept: tuple[int, int]) -> Position:
@@ -56,7 +57,7 @@ def keeps(position: Position, *kept: tuple[int, int]) -> Position:
     return Position(holds=position.holds, arrived=position.arrived, saved=position.saved, keeps=copies)
 
 
-def plan_of(*positions: Position, twins: str | None = None) -> Plan | CheckpointsWanted | str:
+def plan_of(*positions: Position, twins: str | None = None) -> Plan | CheckpointsWanted | NoPlan:
     keys = twins or "abcdefgh"[: len(positions)]
     situation = Situation(
         positions={Rank(rank): position for rank, position in enumerate(positions)},
@@ -72,13 +73,13 @@ def test_a_keeper_gives_to_a_joiner_on_another_host() -> None:
     plan = plan_of(at(6, 5, 6), at(None), keeps(at(6, 5, 6), (1, 5), (1, 6)))
     assert isinstance(plan, Plan) and (plan.step, plan.rewind, plan.rung) == (6, False, Rung.PEER_MEMORY)
     assert plan.donors == ((1, (2,)),) and plan.from_copies == (1,)
-    assert "rank 2 keeps a copy of rank 1's state before step 6" in plan.reason
+    assert because(Code.KEEPS_COPY, keeper=2, rank=1, step=6) in plan.reason.all()
 
 
 def test_all_go_back_to_what_a_keeper_has() -> None:
     plan = plan_of(at(6, 5, 6), at(None), keeps(at(6, 5, 6), (1, 5)))
     assert isinstance(plan, Plan) and (plan.step, plan.rewind, plan.from_copies) == (5, True, (1,))
-    assert "rank 2 keeps a copy of rank 1's" in plan.reason
+    assert because(Code.KEEPS_COPY, keeper=2, rank=1, step=None) in plan.reason.all()
 
 
 def test_nobody_needs_a_keeper_who_has_a_copy_or_a_twin() -> None:

@@ -10,8 +10,10 @@ from understudy.protocol.commands import Command, DecisionKind, RecordDecision, 
 from understudy.protocol.job import JobMachine
 from understudy.protocol.positions import Position
 from understudy.protocol.probation import Probation, Source, StepDown
+from understudy.protocol.reasons import Code
 from understudy.protocol.requests import AbortGeneration
 from understudy.protocol.rungs import Rung, RungLimits
+from understudy.protocol.sentences import sentence
 from understudy.protocol.stages import Stage
 from understudy.protocol.state import State
 from understudy.protocol.takeover import facts_of, take_over
@@ -75,7 +77,7 @@ def test_a_sign_of_bad_state_takes_a_lower_rung_if_there_is_one_and_ends_nothing
         bad(machine, 2, 9, certain=False)
         plan = plan_in(report(machine, (), durable, holds=9))
         assert (plan.rung, plan.step) == expected
-        assert ("there was nothing to step down to" in plan.reason) == (not durable)
+        assert (plan.reason.has(Code.NOTHING_BELOW)) == (not durable)
 
 
 def test_from_peer_memory_to_an_older_copy_to_a_checkpoint_to_the_end() -> None:
@@ -85,10 +87,10 @@ def test_from_peer_memory_to_an_older_copy_to_a_checkpoint_to_the_end() -> None:
     commands = bad(machine, 2, 9)
     assert machine.stage is Stage.STOPPING and machine.round.state.probation is None
     (noted,) = [c for c in commands if isinstance(c, RecordDecision) and c.kind is DecisionKind.STEP_DOWN]
-    assert "bad state on probation (steps 8 to 10, after peer memory)" in noted.reason
+    assert "bad state on probation (steps 8 to 10, after peer memory)" in sentence(noted.reason)
     plan = plan_in(report(machine, (7, 8), (4,), holds=9))
     assert (plan.rung, plan.step, plan.distrust, plan.probation) == (Rung.PEER_MEMORY, 7, True, 3)
-    assert "is not trusted" in plan.reason and "steps 7 to 8 run again" in plan.reason
+    assert plan.reason.has(Code.NOT_TRUSTED) and "steps 7 to 8 run again" in sentence(plan.reason)
     resume(machine, plan)
     bad(machine, 0, 8)
     plan = plan_in(report(machine, (6, 7), (4,), holds=8))
@@ -96,9 +98,9 @@ def test_from_peer_memory_to_an_older_copy_to_a_checkpoint_to_the_end() -> None:
     resume(machine, plan)
     bad(machine, 0, 5)
     stop = stop_in(report(machine, (), (4,), holds=5))
-    assert "to which it had stepped down from peer memory, peer memory" in stop.reason
-    assert "no peer memory: nothing older is saved" in stop.reason
-    assert "no durable checkpoint: none is older" in stop.reason
+    assert "to which it had stepped down from peer memory, peer memory" in sentence(stop.reason)
+    assert stop.reason.has(Code.NOTHING_OLDER_SAVED)
+    assert stop.reason.has(Code.NO_OLDER_CHECKPOINT)
 
 
 def test_a_member_that_holds_the_very_step_does_not_keep_it() -> None:
@@ -125,7 +127,7 @@ def test_a_run_that_was_not_finite_before_goes_on() -> None:
     plan = plan_in(report(machine, (), ()))
     commands = resume(machine, plan, not_finite=(1, 2))
     (note,) = [c for c in commands if isinstance(c, RecordDecision) and c.kind is DecisionKind.WARN]
-    assert "ranks 1, 2 hold parameters that are not finite" in note.reason
+    assert "ranks 1, 2 hold parameters that are not finite" in sentence(note.reason)
     assert bad(machine, 1, 9) == [] and machine.stage is Stage.TRAINING
 
 
@@ -150,7 +152,7 @@ def test_twins_that_differ_on_probation_without_copies() -> None:
         commands += machine.handle(event)
     assert machine.round.state.kind.below is not None and machine.round.state.kind.below.must
     stop = stop_in(report(machine, (), (), holds=9))
-    assert "nobody can tell who is right" in stop.reason and "no peer memory: nothing older is saved" in stop.reason
+    assert stop.reason.has(Code.UNDECIDABLE) and stop.reason.has(Code.NOTHING_OLDER_SAVED)
 
 
 def test_the_next_coordinator_goes_on_with_it() -> None:

@@ -5,7 +5,9 @@ from tests.protocol.cluster_play import KILLED, SPARE, A, B, cluster, m, of, sil
 from understudy.foundation.ids import HostId, Rank
 from understudy.protocol import events as ev
 from understudy.protocol.commands import KillMember, RecordDecision, StartMember
+from understudy.protocol.reasons import Code, because
 from understudy.protocol.requests import DrainHost, KeepSpares, MoveRanks, UndrainHost
+from understudy.protocol.sentences import sentence
 from understudy.protocol.takeover import facts_of, take_over
 
 WHY = "it was repaired"
@@ -22,8 +24,8 @@ def test_a_drain_that_nobody_prepares_for_is_called_off() -> None:
     assert set(machine.migration.state.reasons) == {0, 1} and not machine.roster.understudies
     commands = machine.handle(UndrainHost(at=9.0, host=A, reason=WHY))
     told = [record.reason for record in of(RecordDecision, commands)]
-    assert told[0] == "host a is used again (it was drained): it was repaired"
-    assert not machine.migration.state.reasons and sum("the drain was called off" in reason for reason in told) == 2
+    assert sentence(told[0]) == "host a is used again (it was drained): it was repaired"
+    assert not machine.migration.state.reasons and sum(reason.has(Code.DRAIN_CALLED_OFF) for reason in told) == 2
 
 
 def test_a_rank_for_which_somebody_prepares_moves_all_the_same() -> None:
@@ -40,7 +42,7 @@ def test_a_wish_of_somebody_else_outlives_the_drain() -> None:
     machine.handle(MoveRanks(at=5.0, ranks=(Rank(0),), reason="its fan is loud"))
     machine.handle(DrainHost(at=5.5, host=A, reason="maintenance"))
     machine.handle(UndrainHost(at=6.0, host=A, reason=WHY))
-    assert machine.migration.state.reasons == {0: "its fan is loud"}
+    assert machine.migration.state.reasons == {0: because(Code.REQUESTED, text="its fan is loud")}
 
 
 def test_suspicion_is_lifted_and_spares_come_at_once() -> None:
@@ -49,7 +51,7 @@ def test_suspicion_is_lifted_and_spares_come_at_once() -> None:
     machine.handle(ev.HostJoined(at=20.0, host=SPARE, ranks=0, spares=2))
     assert not machine.hosts.usable(SPARE, 20.0)
     commands = machine.handle(UndrainHost(at=21.0, host=SPARE, reason=WHY))
-    assert "it was under suspicion for" in of(RecordDecision, commands)[0].reason
+    assert of(RecordDecision, commands)[0].reason.has(Code.WAS_SUSPECT)
     assert machine.hosts.usable(SPARE, 21.0) and len(of(StartMember, commands)) == 2
 
 
@@ -63,8 +65,9 @@ def test_a_host_on_which_spares_died_is_tried_again() -> None:
 
 def test_what_is_refused() -> None:
     machine = cluster()
-    assert "nothing is held against host a" in str(machine.refusal(UndrainHost(at=5.0, host=A, reason=WHY)))
-    assert "there is no host z" in str(machine.refusal(UndrainHost(at=5.0, host=HostId("z"), reason=WHY)))
+    assert machine.refusal(UndrainHost(at=5.0, host=A, reason=WHY)) == because(Code.HOST_IN_USE, host=A)
+    unknown = machine.refusal(UndrainHost(at=5.0, host=HostId("z"), reason=WHY))
+    assert unknown == because(Code.NO_SUCH_HOST, host="z", hosts=("a", "b", "spare"))
 
 
 def test_spares_that_an_operator_adds_are_for_the_ranks_of_their_host() -> None:
@@ -76,7 +79,7 @@ def test_spares_that_an_operator_adds_are_for_the_ranks_of_their_host() -> None:
     machine.handle(ev.MemberConnected(at=4.5, member=spare))
     machine.handle(ev.MemberParked(at=4.5, member=spare))
     refused = machine.refusal(MoveRanks(at=5.0, ranks=(Rank(0),), reason=WHY))
-    assert refused is not None and "nobody to take over" in refused
+    assert refused is not None and refused.code == Code.NO_SPARE
     assert machine.refusal(MoveRanks(at=5.0, ranks=(Rank(2),), reason=WHY)) is None
     successor, _ = take_over(machine.policy, facts_of(machine, 5.0), 5.0)
     assert successor.hosts.by_id[B].places == 2

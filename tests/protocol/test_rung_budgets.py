@@ -11,10 +11,12 @@ from understudy.protocol import events as ev
 from understudy.protocol.commands import AskCheckpoints, Command, DecisionKind, RecordDecision, ResumeAt, StopJob
 from understudy.protocol.job import JobMachine
 from understudy.protocol.positions import Position
+from understudy.protocol.reasons import Code, because
 from understudy.protocol.recovery_kind import Processes, RecoveryKind
 from understudy.protocol.requests import AbortGeneration
 from understudy.protocol.roster import Standing
 from understudy.protocol.rungs import Rung, RungLimits
+from understudy.protocol.sentences import sentence
 from understudy.protocol.state import State
 from understudy.protocol.takeover import facts_of, take_over
 
@@ -96,23 +98,23 @@ def stop_in(commands: list[Command]) -> StopJob:
     return stop
 
 
-def test_words() -> None:
+def test_limits() -> None:
     limits = RungLimits(swap=0, peer_memory=3, checkpoint=1)
-    assert limits.refusal(Rung.SWAP, 0) == "it is not allowed (policy: swap)"
+    assert limits.refusal(Rung.SWAP, 0) == because(Code.NOT_ALLOWED, strategy="swap")
     assert limits.refusal(Rung.PEER_MEMORY, 2) is None
-    assert limits.refusal(Rung.PEER_MEMORY, 3) == "all 3 are used up (policy: peer memory budget)"
-    assert limits.refusal(Rung.CHECKPOINT, 1) == "it was taken once (policy: durable checkpoint budget)"
+    assert limits.refusal(Rung.PEER_MEMORY, 3) == because(Code.BUDGET_SPENT, limit=3, strategy="peer memory")
+    assert limits.refusal(Rung.CHECKPOINT, 1) == because(Code.BUDGET_SPENT, limit=1, strategy="durable checkpoint")
     assert limits.refusal(Rung.DEGRADE, 1000) is None
 
 
 def test_a_swap_is_counted_once_the_world_has_resumed() -> None:
     machine = world_with(RungLimits(swap=1))
     plan = plan_in(recover(machine, 2))
-    assert plan.rung is Rung.SWAP and "swap: rank 2 takes its state" in plan.reason
+    assert plan.rung is Rung.SWAP and "swap: rank 2 takes its state" in sentence(plan.reason)
     assert machine.fallback.state.taken == {Rung.SWAP: 1}
     stop = stop_in(recover(machine, 1, saved=(), durable=()))
-    assert "no swap: it was taken once (policy: swap budget)" in stop.reason
-    assert "no degrade" in stop.reason and "no peer memory: nothing is saved" in stop.reason
+    assert because(Code.BUDGET_SPENT, limit=1, strategy="swap") in stop.reason.all()
+    assert stop.reason.has(Code.RANKS_FILLED) and stop.reason.has(Code.NOTHING_SAVED)
 
 
 def test_an_alarm_without_a_loss_is_no_swap() -> None:
@@ -133,7 +135,7 @@ def test_without_swaps_the_world_is_degraded_where_it_can_be() -> None:
     machine.round.state.replicas = {Rank(rank): frozenset({Rank(rank)}) for rank in range(4)}
     commands = recover(machine, 2)
     (degraded,) = [c for c in commands if isinstance(c, RecordDecision) and c.kind is DecisionKind.DEGRADE]
-    assert "no swap: it is not allowed (policy: swap)" in degraded.reason
+    assert because(Code.NOT_ALLOWED, strategy="swap") in degraded.reason.all()
     assert plan_in(commands).absent == (Rank(2),)
     assert machine.fallback.state.taken == {Rung.DEGRADE: 1}
 
@@ -142,7 +144,7 @@ def test_without_swaps_the_state_comes_from_further_down() -> None:
     machine = world_with(RungLimits(swap=0))
     plan = plan_in(recover(machine, 2, saved=(7, 8)))
     assert (plan.rung, plan.step, plan.donors) == (Rung.PEER_MEMORY, 8, ())
-    assert "no swap: it is not allowed (policy: swap); no degrade: " in plan.reason
+    assert because(Code.NOT_ALLOWED, strategy="swap") in plan.reason.all()
 
 
 def test_peer_memory_is_used_up_and_the_checkpoint_is_next() -> None:
@@ -150,10 +152,10 @@ def test_peer_memory_is_used_up_and_the_checkpoint_is_next() -> None:
     assert plan_in(recover(machine, 2, saved=(7, 8), durable=(4,))).rung is Rung.PEER_MEMORY
     plan = plan_in(recover(machine, 1, saved=(7, 8), durable=(4,)))
     assert (plan.rung, plan.step) == (Rung.CHECKPOINT, 4)
-    assert "no peer memory: it was taken once (policy: peer memory budget)" in plan.reason
-    assert "no restart from memory" in plan.reason
+    assert because(Code.BUDGET_SPENT, limit=1, strategy="peer memory") in plan.reason.all()
+    assert plan.reason.has(Code.SAME_STATE)
     stop = stop_in(recover(machine, 0, saved=(7, 8), durable=(4,)))
-    assert "no durable checkpoint: it was taken once (policy: durable checkpoint budget)" in stop.reason
+    assert because(Code.BUDGET_SPENT, limit=1, strategy="durable checkpoint") in stop.reason.all()
 
 
 def test_no_restart_from_memory_when_nobody_holds_anything_that_could_be_saved() -> None:
@@ -165,11 +167,11 @@ def test_no_restart_from_memory_when_nobody_holds_anything_that_could_be_saved()
         commands = report(machine, saved, durable, holds=None)
         plan = plan_in(commands)
         assert (plan.rung, plan.step) == expected
-        assert any("no restart from memory" in c.reason for c in commands if isinstance(c, RecordDecision))
+        assert any(c.reason.has(Code.NOTHING_TO_SAVE) for c in commands if isinstance(c, RecordDecision))
     machine = world_with(RungLimits())
     machine.handle(lost_holder(machine, 2))
     machine.round.state.kind = RecoveryKind(processes=Processes.SAVING)
-    assert "no live rank holds any state" in stop_in(report(machine, (), (), holds=None)).reason
+    assert stop_in(report(machine, (), (), holds=None)).reason.has(Code.NO_STATE_LEFT)
 
 
 def test_counts_outlive_the_coordinator() -> None:

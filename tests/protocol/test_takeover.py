@@ -17,6 +17,7 @@ from understudy.protocol.commands import (
     StopJob,
 )
 from understudy.protocol.positions import Position
+from understudy.protocol.reasons import Code
 from understudy.protocol.roster import Standing
 from understudy.protocol.stages import Stage
 from understudy.protocol.state import State
@@ -87,7 +88,7 @@ def test_that_the_world_has_committed_is_recorded_so_that_nobody_starts_it_over(
     machine, _ = take_over(old.policy, facts, 3.0)
     hear_all(machine)
     (stop,) = of(StopJob, silence(machine, A, B, at=20.0))
-    assert "no swap" in stop.reason and machine.round.state.founded_in == 1
+    assert stop.reason.has(Code.NO_STRATEGY) and machine.round.state.founded_in == 1
 
 
 def test_the_first_commit_is_recorded_once() -> None:

@@ -23,7 +23,9 @@ from understudy.protocol.commands import (
 from understudy.protocol.job import JobMachine
 from understudy.protocol.liveness import Condition, Sighting
 from understudy.protocol.policy import Policy
+from understudy.protocol.reasons import Code, because
 from understudy.protocol.requests import KeepSpares
+from understudy.protocol.sentences import sentence
 from understudy.protocol.stages import Stage
 
 STOPPED, DEAF, TRACED = Condition.STOPPED, Condition.DEAF, Condition.TRACED
@@ -77,7 +79,7 @@ def killed(commands: tuple[Command, ...]) -> list[MemberId]:
 
 
 def remarks(commands: tuple[Command, ...]) -> list[str]:
-    return [c.reason for c in of(RecordDecision, commands) if c.kind is DecisionKind.WAIT]
+    return [sentence(c.reason) for c in of(RecordDecision, commands) if c.kind is DecisionKind.WAIT]
 
 
 # -- stopped and deaf -------------------------------------------------------------------------------------------------
@@ -133,7 +135,7 @@ def test_ranks_that_went_back_to_an_agreed_state_hold_it() -> None:
         members=(),
         donors=(),
         store=machine.round.state.store,
-        reason="",
+        reason=because(Code.ALL_AT_FENCE, step=5),
         rewind=True,
     )
     assert killed(see(machine, 30.2, {1: STOPPED}, 2.1)) == [m(1)]
@@ -173,7 +175,7 @@ def test_of_two_stopped_twins_neither_is_ended_if_nobody_else_holds_their_state(
         machine.round.state.holdings[key] = frozenset({ord(key)})
     commands = see(machine, 30.0, {0: STOPPED, 2: STOPPED}, 20.0)
     assert killed(commands) == []
-    assert any("nobody else holds the state of rank 0" in remark for remark in remarks(commands))
+    assert any("no other rank holds the state of rank 0" in remark for remark in remarks(commands))
     assert killed(see(machine, 31.0, {0: STOPPED, 1: STOPPED}, 20.0)) == [m(0)], "one spare: one is enough for now"
 
 
@@ -185,7 +187,7 @@ def test_the_last_holder_of_a_state_is_never_ended(condition: Condition) -> None
         commands = see(machine, 30.0 + second, {1: condition}, float(second + 10), unchanged=float(second + 10))
         assert killed(commands) == [] and machine.generation == 1
         said += remarks(commands)
-    assert "nobody else holds the state of rank 1" in said[-1] and len(said) < 15
+    assert "no other rank holds the state of rank 1" in said[-1] and len(said) < 15
 
 
 def test_with_peer_memory_somebody_else_holds_it() -> None:
@@ -302,7 +304,7 @@ def test_ranks_that_all_wait_for_each_other_are_freed_and_nobody_is_ended() -> N
     commands = see(machine, 30.2, {}, 10.1)
     assert machine.generation == 2 and killed(commands) == []
     (alarm,) = [c for c in of(RecordDecision, commands) if c.kind is DecisionKind.ALARM]
-    assert "all ranks have waited for each other for 10.1 s" in alarm.reason
+    assert "all ranks have waited for each other for 10.1 s" in sentence(alarm.reason)
 
 
 def resume(machine: JobMachine, at: float) -> None:
@@ -332,8 +334,8 @@ def test_no_progress_after_three_recoveries_without_a_new_fault_stops_the_job_an
         if turn < 3:
             resume(machine, at + 1.0)
     (stop,) = stops
-    assert "has resumed at step 5 3 times without a new fault" in stop.reason
-    assert "rank 3: waiting for 200 s (in load at train.py:7)" in stop.reason
+    assert "has resumed at step 5 3 times without a new fault" in sentence(stop.reason)
+    assert "rank 3: waiting for 200 s (in load at train.py:7)" in sentence(stop.reason)
 
 
 def test_recoveries_from_real_faults_at_the_same_step_are_no_standing_still() -> None:

@@ -1,6 +1,7 @@
 from understudy.foundation.ids import Rank
 from understudy.protocol.commands import DecisionKind
 from understudy.protocol.policy import Policy
+from understudy.protocol.reasons import Code, because
 from understudy_testkit.simulator.acts import Act, play_acts
 from understudy_testkit.simulator.faults import Fault, FaultKind, Moment
 from understudy_testkit.simulator.script import Script
@@ -16,7 +17,7 @@ def test_acts_come_at_their_steps_and_every_time_the_same() -> None:
     kinds = [decision.kind for decision in decisions]
     assert kinds.count(DecisionKind.SWAP) == 2 and kinds.count(DecisionKind.HOST) == 3
     assert kinds.count(DecisionKind.DEGRADE) == 1 and kinds.count(DecisionKind.MOVE) == 1
-    assert decisions[-1].reason == "every rank ended its script"
+    assert decisions[-1].reason == because(Code.ALL_SCRIPTS_ENDED)
     assert decisions == play_acts("a", SCRIPT, Policy(world_size=4, spares=0), ACTS)
 
 

@@ -24,6 +24,7 @@ from understudy.foundation.ids import HostId, MemberId
 from understudy.ledger.records import TransferRecord
 from understudy.protocol import events as ev
 from understudy.protocol.commands import Outcome, Seat, StopJob
+from understudy.protocol.reasons import Code, because
 from understudy.wire import cluster as wire
 from understudy.wire import expiry, sealing, transport, versions
 from understudy.wire.certificates import Certificates
@@ -286,7 +287,9 @@ class Relay:
     def _give_up(self, reason: str) -> None:
         """This host will never be part of the job, which may go on without it."""
         self.given_up = True
-        self._hands.stop(StopJob(outcome=Outcome.FAILED, reason=reason, exit_code=2))
+        self._hands.stop(
+            StopJob(outcome=Outcome.FAILED, reason=because(Code.REFUSED_BY_COORDINATOR, text=reason), exit_code=2)
+        )
 
     def _on_refusal(self, refusal: wire.Refuse) -> str:
         if refusal.final:
@@ -366,5 +369,6 @@ class Relay:
                 self._hands.kill(MemberId(member), hang=hang, reason=reason)
             case wire.Keep(kept=left):
                 self._keep(left)
-            case wire.Stop(outcome=outcome, reason=reason, exit_code=exit_code):
+            case wire.Stop(outcome=outcome, exit_code=exit_code):
+                reason = order.known_reason()
                 self._hands.stop(StopJob(outcome=Outcome(outcome), reason=reason, exit_code=exit_code))

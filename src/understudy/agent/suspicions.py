@@ -13,7 +13,9 @@ from understudy.detection.progress import Progress
 from understudy.foundation.ids import MemberId, Rank
 from understudy.ledger.records import DecisionRecord
 from understudy.protocol.commands import DecisionKind
+from understudy.protocol.reasons import Code, because, fields_of
 from understudy.protocol.requests import MoveRanks
+from understudy.protocol.sentences import sentence
 
 Report = Callable[[DecisionRecord], None]
 NumbersOf = Callable[[Worker], Mapping[str, float]]
@@ -58,13 +60,16 @@ class Suspicions:
 
     def _make_known(self, evidence: Evidence, pages: Mapping[MemberId, Progress]) -> None:
         page = None if evidence.member is None else pages.get(evidence.member)
-        wish = "" if evidence.action is Action.NOTE else f" [it should be {_WISHES[evidence.action]}]"
+        wish = None if evidence.action is Action.NOTE else _WISHES[evidence.action]
+        reason = because(Code.EVIDENCE, detector=evidence.kind, text=evidence.text, wish=wish)
         self.report(
             DecisionRecord(
                 at=evidence.at,
                 generation=0 if page is None else page.generation,
                 kind=DecisionKind.WARN.value,
-                reason=f"{evidence.kind}: {evidence.text}{wish}",
+                reason=sentence(reason),
+                code=reason.code,
+                fields=fields_of(reason),
                 rank=evidence.rank,
                 member=evidence.member,
                 step=None if page is None else page.step,

@@ -20,8 +20,11 @@ from understudy.api.registry import Registry
 from understudy.api.rules import Rules
 from understudy.api.tokens import Caller
 from understudy.foundation.clock import Clock
+from understudy.protocol.advice import advice_on
 from understudy.protocol.job import JobMachine
+from understudy.protocol.reasons import Reason
 from understudy.protocol.requests import Request
+from understudy.protocol.sentences import sentence
 
 _LONGEST_LABEL = 200  # letters of a label's value in the audit
 _SHORTEST_MEMORY = 3600.0  # seconds for which an alert that acted is remembered
@@ -101,7 +104,7 @@ class Desk:
             self._door.handle(request)
         outcome = "accepted" if why_not is None else "refused"
         said = f"would be {outcome}" if wish.dry_run else outcome
-        reason = why_not or request.reason
+        reason = request.reason if why_not is None else sentence(why_not)
         self._metrics.action(wish.action, said)
         self._audit.write(
             self._door,
@@ -114,18 +117,19 @@ class Desk:
             dry_run=wish.dry_run,
         )
         if why_not is not None and not wish.dry_run:
-            return Answer(409, Refusal(reason=why_not, advice=advice_for(why_not)))
+            return Answer(409, Refusal(reason=reason, code=why_not.code, advice=advice_on(why_not, _IN_DOUBT)))
         return Answer(200, self._told(wish, machine, why_not, before, reason))
 
-    def _told(self, wish: Wish, machine: JobMachine, why_not: str | None, before: int, reason: str) -> ActionAnswer:
+    def _told(self, wish: Wish, machine: JobMachine, why_not: Reason | None, before: int, reason: str) -> ActionAnswer:
         advice = f"follow it with `understudy events --follow`, or GET /v1/events?after={before}"
         if wish.dry_run:
-            advice = "leave out the dry run to do it" if why_not is None else advice_for(why_not)
+            advice = "leave out the dry run to do it" if why_not is None else advice_on(why_not, _IN_DOUBT)
         return ActionAnswer(
             action=wish.action,
             outcome=("would be accepted" if why_not is None else "would be refused") if wish.dry_run else "accepted",
             dry_run=wish.dry_run,
             reason=reason,
+            code=None if why_not is None else why_not.code,
             advice=advice,
             generation=machine.generation,
             follow=before,
@@ -153,7 +157,8 @@ class Desk:
         if request is None:
             self._note(caller, alert, action, "noted", thought.why)
             return _said(alert, action, "noted", thought.why)
-        why_not = machine.refusal(request)
+        refusal = machine.refusal(request)
+        why_not = None if refusal is None else sentence(refusal)
         if why_not is None and self._acted.full(now):
             why_not = "too many alerts have acted lately; this one could not be told from a repetition"
         if why_not is not None:
@@ -200,27 +205,4 @@ _KEY_USED = Refusal(
     reason="this Idempotency-Key was used with another request",
     advice="give every new request a key of its own; repeat a request with exactly the same body",
 )
-_ADVICE = (
-    ("--min-healthy", "wait until the ranks that are being replaced are back, then ask again"),
-    (
-        "nobody to take over",
-        "give the job a spare (POST /v1/actions/spares, or a host with --spare-host), then ask again",
-    ),
-    ("no room", "add a host or spares (`understudy run --spare-host`), then ask again"),
-    ("formed again", "wait for the end of the recovery (`understudy status`), then ask again"),
-    ("already", "follow it with `understudy events --follow`"),
-    ("no twin", "use `understudy migrate`: the process hands its own state over before it ends"),
-    ("is held by", "look at `understudy status`; the process that you mean is gone already"),
-    ("there is no host", "`understudy status` names the hosts"),
-    ("there is no rank", "`understudy status` names the ranks"),
-    ("at its end", "`understudy explain RUN_DIR` tells its story"),
-    ("first step", "wait until `understudy status` says training"),
-)
-
-
-def advice_for(refusal: str) -> str:
-    """What a person can do about it."""
-    for sign, advice in _ADVICE:
-        if sign in refusal:
-            return advice
-    return "look at `understudy status`, and ask again when the job is training"
+_IN_DOUBT = "look at `understudy status`, and ask again when the job is training"

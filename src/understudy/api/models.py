@@ -105,9 +105,10 @@ class GenericPost(Asked):
 
 
 class Refusal(Given):
-    """Every answer that refuses."""
+    """Every answer that refuses. `code`: why the job does (docs/reference/reasons.md); empty if the API does."""
 
     reason: str
+    code: str = ""
     advice: str
     problems: list[str] = Field(default_factory=list)
     leader_url: Annotated[str | None, Field(description="with 503: the API of the one that leads, if known")] = None
@@ -141,6 +142,7 @@ class RecoveryView(Given):
     generation: int
     step: int
     reasons: list[str]
+    codes: list[str]
     verdict: str
     swaps: list[tuple[int, str | None, str]]
     phases: dict[str, float]
@@ -149,7 +151,8 @@ class RecoveryView(Given):
 
 
 class JobView(Given):
-    """`committed_step`: what every rank of the world has committed. `absent_ranks`: the world goes on without these."""
+    """`committed_step`: what every rank of the world has committed. `absent_ranks`: the world goes on without these.
+    `code`, `fields`: the reason for which the job has ended, for programs (docs/reference/reasons.md)."""
 
     job: str
     leading: bool
@@ -171,6 +174,8 @@ class JobView(Given):
     newest_event: int
     outcome: str | None
     reason: str | None
+    code: str | None
+    fields: dict[str, Any]
 
 
 class Overview(Given):
@@ -184,12 +189,13 @@ class Overview(Given):
 
 
 class EventView(Given):
-    """A decision or a finished recovery. `details`: as in the ledger."""
+    """A decision or a finished recovery. `details`: as in the ledger, with the fields of the reason."""
 
     number: int
     type: Literal["decision", "recovery"]
     kind: str
     reason: str
+    code: str
     generation: int
     details: dict[str, Any]
 
@@ -203,12 +209,13 @@ class Events(Given):
 
 
 class ActionAnswer(Given):
-    """`follow`: events after this number came of it."""
+    """`follow`: events after this number came of it. `code`: why it would be refused."""
 
     action: str
     outcome: Literal["accepted", "would be accepted", "would be refused"]
     dry_run: bool
     reason: str
+    code: str | None = None
     advice: str
     generation: int
     follow: int

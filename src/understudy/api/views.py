@@ -11,7 +11,9 @@ from understudy.foundation.ids import HostId, MemberId
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.protocol.hosts import Host
 from understudy.protocol.job import JobMachine
+from understudy.protocol.reasons import fields_of
 from understudy.protocol.roster import Member, Standing
+from understudy.protocol.sentences import sentence
 
 _SEATED = (Standing.JOINING, Standing.PREPARED, Standing.ACTIVE)
 
@@ -42,7 +44,9 @@ def job(door: JobDoor, leader_url: str | None) -> JobView:
         last_recovery=recovery(recoveries[-1], door.now()) if recoveries else None,
         newest_event=door.feed.newest,
         outcome=None if stopped is None else stopped.outcome.value,
-        reason=None if stopped is None else stopped.reason,
+        reason=None if stopped is None else sentence(stopped.reason),
+        code=None if stopped is None else stopped.reason.code,
+        fields={} if stopped is None else fields_of(stopped.reason),
     )
 
 
@@ -123,6 +127,7 @@ def recovery(record: RecoveryRecord, now: float) -> RecoveryView:
         generation=record.generation,
         step=record.step,
         reasons=list(record.reasons),
+        codes=list(record.codes),
         verdict=record.verdict,
         swaps=list(record.swaps),
         phases=dict(record.phases),
@@ -139,6 +144,7 @@ def event(numbered: Numbered) -> EventView:
         type="decision" if is_decision else "recovery",
         kind=record.kind if isinstance(record, DecisionRecord) else recovery_kind(record),
         reason=record.reason if isinstance(record, DecisionRecord) else "; ".join(record.reasons),
+        code=record.code if isinstance(record, DecisionRecord) else (*record.codes, "")[0],
         generation=record.generation,
         details=msgspec.to_builtins(record),
     )

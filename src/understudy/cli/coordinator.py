@@ -33,6 +33,7 @@ from understudy.files.private import make_private_folder
 from understudy.foundation.clock import SystemClock
 from understudy.ledger.run import AUDIT, DECISIONS
 from understudy.ledger.writing import RecordLog
+from understudy.protocol.sentences import sentence
 from understudy.wire.certificates import Certificates
 from understudy.wire.job_tokens import JobTokens
 from understudy.wire.renewal import watched
@@ -256,7 +257,7 @@ async def _lead(leader: Leader, keeper: Keeper, log: Log) -> int | None:
     if stop is None:
         log.tell("deposed", f"not leading any more: {leader.why_over}; standing by")
         return None
-    log.tell("end", f"the job {stop.outcome.value}: {stop.reason}", exit_code=stop.exit_code)
+    log.tell("end", f"the job {stop.outcome.value}: {sentence(stop.reason)}", exit_code=stop.exit_code)
     with contextlib.suppress(Deposed):
         await _farewell(leader, log)
         await leader.record_farewell()

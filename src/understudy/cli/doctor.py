@@ -21,6 +21,7 @@ from understudy.ledger.reading import read_run
 from understudy.ledger.run import Run
 from understudy.protocol.commands import DecisionKind
 from understudy.protocol.policy import Policy
+from understudy.protocol.reasons import Code
 from understudy.wire.transport import is_loopback, split_address
 
 _BAD, _UNREADABLE = 1, 2
@@ -146,11 +147,11 @@ def _listen(args: argparse.Namespace, token: str) -> Iterator[Finding]:
 
 
 def twins_of(run: Run) -> Iterator[Finding]:
-    warnings = [record.reason for record in run.decisions if record.kind == DecisionKind.WARN.value]
-    if not warnings:
+    warnings = [record for record in run.decisions if record.kind == DecisionKind.WARN.value]
+    if not any(record.code in ("", Code.NO_TWIN) for record in warnings):  # an older version has written no codes
         yield Finding(f"{run.path}: every rank's state was held by another rank as well", good=True)
-    for warning in warnings:
-        yield Finding(f"{run.path}: {warning}", good=False)
+    for record in warnings:
+        yield Finding(f"{run.path}: {record.reason}", good=False)
 
 
 def flaws_of(run: Run) -> Iterator[Finding]:

@@ -4,9 +4,11 @@ a coordinator, with time, code, run and host."""
 from pathlib import Path
 
 from understudy.cli.log import Log
-from understudy.cli.terminal import Terminal, advice
+from understudy.cli.terminal import IN_DOUBT, Terminal
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
+from understudy.protocol.advice import advice_on
 from understudy.protocol.commands import Outcome, StopJob
+from understudy.protocol.sentences import sentence
 
 
 class LoggedTerminal(Terminal):
@@ -23,6 +25,6 @@ class LoggedTerminal(Terminal):
         self.log.append(record)
 
     def end(self, stop: StopJob) -> None:
-        to_do = f"; {advice(stop.reason)}" if stop.outcome is Outcome.FAILED else ""
-        text = f"the job {stop.outcome.value}: {stop.reason}{to_do}"
-        self.log.tell("end", text, exit_code=stop.exit_code)
+        to_do = f"; {advice_on(stop.reason, IN_DOUBT)}" if stop.outcome is Outcome.FAILED else ""
+        text = f"the job {stop.outcome.value}: {sentence(stop.reason)}{to_do}"
+        self.log.tell("end", text, exit_code=stop.exit_code, reason=stop.reason.code)

@@ -17,7 +17,9 @@ from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import HostId
 from understudy.protocol.commands import Outcome, StopJob
+from understudy.protocol.reasons import Code, because
 from understudy.protocol.requests import DrainHost
+from understudy.protocol.sentences import sentence
 from understudy.wire.certificates import Certificates
 from understudy.wire.job_tokens import JobTokens
 
@@ -61,12 +63,12 @@ async def run_on_host(
         asyncio.get_running_loop().add_signal_handler(number, departure.on_signal, number)
     try:
         stop = await supervisor.run(relay)
-        await relay.close(stop.reason)
+        await relay.close(sentence(stop.reason))
     finally:
         terminal.close()
         files.close()
     if relay.given_up:
-        terminal.say(f"this host takes no part in the job (exit code {stop.exit_code}): {stop.reason}")
+        terminal.say(f"this host takes no part in the job (exit code {stop.exit_code}): {sentence(stop.reason)}")
     else:
         terminal.end(stop)
     return stop
@@ -115,8 +117,8 @@ class Departure:
         self._end(number, f"was received; {f'ranks {left} were still here' if left else 'every rank has moved away'}")
 
     def _end(self, number: signal.Signals, what: str) -> None:
-        stop = StopJob(outcome=Outcome.STOPPED, reason=f"{number.name} {what}", exit_code=128 + number)
-        self._supervisor.stop(stop)
+        reason = because(Code.STOP_REQUESTED, text=f"{number.name} {what}")
+        self._supervisor.stop(StopJob(outcome=Outcome.STOPPED, reason=reason, exit_code=128 + number))
 
 
 def _introduction(

@@ -249,7 +249,7 @@ def _from_ledger(folder: Path, problem: ApiProblem, *, as_json: bool) -> int:
     last = run.decisions[-1] if run.decisions else None
     has_ended = last is not None and last.kind in (DecisionKind.STOP.value, DecisionKind.FINISH.value)
     if as_json:
-        decision = None if last is None else {"kind": last.kind, "reason": last.reason}
+        decision = None if last is None else {"kind": last.kind, "reason": last.reason, "code": last.code}
         told = {"folder": str(folder), "summary": sentence, "last_decision": decision, "has_ended": has_ended}
         print(json.dumps({"api": None, "job": None, "members": [], "spares": [], "hosts": [], "ledger": told}))
     else:

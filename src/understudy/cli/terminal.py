@@ -15,9 +15,12 @@ from pathlib import Path
 
 from understudy.agent.logs import Std
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
+from understudy.protocol.advice import advice_on
 from understudy.protocol.commands import DecisionKind, Outcome, StopJob
+from understudy.protocol.sentences import lines
 from understudy.protocol.stages import Stage
 
+IN_DOUBT = "see the reason above and the story of the run"
 _PLAIN_EVERY = 10.0  # seconds between two progress lines
 _LOOK_EVERY = 0.25
 _SHOWN = {
@@ -112,7 +115,7 @@ class Terminal:
         if isinstance(record, RecoveryRecord):
             self._write(_block(recovery_lines(record)))
         elif record.kind in _SHOWN:
-            self.say(f"{record.kind}: {record.reason_alone} (generation {record.generation})")
+            self.say(f"{record.kind}: {record.reason} (generation {record.generation})")
 
     def output(self, stream: Std, data: bytes) -> None:
         """What a worker wrote, when it comes through us."""
@@ -243,40 +246,25 @@ def recovery_lines(record: RecoveryRecord) -> list[str]:
     """Who was lost and why, the verdict, the new member, the times."""
     total = record.phases.get("total", record.at - record.opened_at)
     word = "moved, with a pause of" if record.planned else "recovered in"
-    lines = [f"--- {word} {total * 1000:.0f} ms: resumed at step {record.step}, generation {record.generation}"]
-    lines += [f"    {reason}" for reason in record.reasons]
-    lines.append(f"    verdict  {record.verdict}")
+    shown = [f"--- {word} {total * 1000:.0f} ms: resumed at step {record.step}, generation {record.generation}"]
+    shown += [f"    {reason}" for reason in record.reasons]
+    shown.append(f"    verdict  {record.verdict}")
     for rank, old, new in record.swaps:
-        lines.append(f"    rank {rank}   {old or 'nobody'} -> {new}")
+        shown.append(f"    rank {rank}   {old or 'nobody'} -> {new}")
     if not record.swaps:
-        lines.append("    nobody was replaced")
+        shown.append("    nobody was replaced")
     phases = [f"{name} {record.phases[name] * 1000:.0f}" for name in _PHASES if name in record.phases]
     received = f"; {record.received_bytes / 1e6:.1f} MB received" if record.received_bytes else ""
-    lines.append(f"    ms       {' | '.join(phases)}{received}")
-    return lines
+    shown.append(f"    ms       {' | '.join(phases)}{received}")
+    return shown
 
 
 def end_lines(stop: StopJob, run_dir: Path) -> list[str]:
     """What happened, what was decided and why, what to do, where to look."""
     word = "stopped" if stop.outcome is Outcome.STOPPED else "failed"
-    lines = [f"--- the job {word} (exit code {stop.exit_code})", f"    why      {stop.reason}"]
+    shown = [f"--- the job {word} (exit code {stop.exit_code})"]
+    why = lines(stop.reason)
+    shown += [f"    why      {why[0]}", *(f"             {line}" for line in why[1:])]
     if stop.outcome is Outcome.FAILED:
-        lines.append(f"    to do    {advice(stop.reason)}")
-    return [*lines, f"    run      {run_dir}", f"    more     understudy explain {shlex.quote(str(run_dir))}"]
-
-
-def advice(reason: str) -> str:
-    for sign, to_do in (
-        ("its process exited with code", "the process ended itself, without a traceback: see its output above"),
-        ("failed twice in a row", "the script itself fails: see its traceback above, correct it and start again"),
-        ("without a new fault, and stands still", "the ranks do not do the same: see above where each of them stands"),
-        ("has no twin", "give --peer-memory 1 (copies in the host's memory), use replicas, or --checkpoint-dir"),
-        ("--spares 0", "start with --spares 1 or more, so that a lost rank can be replaced"),
-        ("--max-", "if the losses were not the script's fault, raise the limit that is named above"),
-        ("died before they were warm", "look at the spares' output above; the host may be short of memory"),
-        ("no live rank holds any state", "every copy of the state was lost: start again from your last checkpoint"),
-        ("ended its script", "see the output of that rank above"),
-    ):
-        if sign in reason:
-            return to_do
-    return "see the reason above and the story of the run"
+        shown.append(f"    to do    {advice_on(stop.reason, IN_DOUBT)}")
+    return [*shown, f"    run      {run_dir}", f"    more     understudy explain {shlex.quote(str(run_dir))}"]

@@ -22,6 +22,8 @@ from understudy.protocol import commands as cmd
 from understudy.protocol.events import Event, JobStarted, StopRequested, Tick
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
+from understudy.protocol.reasons import fields_of
+from understudy.protocol.sentences import sentence
 from understudy.protocol.takeover import facts_of
 from understudy.wire.messages import FromAgent
 
@@ -186,7 +188,7 @@ class Coordinator:
             case cmd.AssignRank():
                 self._assign(command)
             case cmd.DismissStranger(member=member, host=host, reason=reason):
-                self._port.dismiss(member, host, reason)
+                self._port.dismiss(member, host, sentence(reason))
             case cmd.AskStep(members=members):
                 self._tell(members, orders.ask_step(command))
             case cmd.KeepAgreed(members=members):
@@ -200,7 +202,7 @@ class Coordinator:
             case cmd.ReleaseMembers(members=members):
                 self._tell(members, orders.release(command))
             case cmd.KillMember(member=member, hang=hang, reason=reason):
-                self._port.kill(member, hang=hang, reason=reason)
+                self._port.kill(member, hang=hang, reason=sentence(reason))
             case cmd.StopJob():
                 self._port.stop(command)
             case _:
@@ -243,7 +245,9 @@ class Coordinator:
             at=decision.at,
             generation=decision.generation,
             kind=decision.kind.value,
-            reason=decision.reason,
+            reason=sentence(decision.reason),
+            code=decision.reason.code,
+            fields=fields_of(decision.reason),
             rank=decision.rank,
             member=decision.member,
             step=decision.step,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from understudy.errors import WireError
 from understudy.foundation.ids import HostId, MemberId
 from understudy.protocol.commands import Seat, StopJob
+from understudy.protocol.sentences import sentence
 from understudy.wire import cluster as wire
 from understudy.wire.messages import FromAgent
 
@@ -145,7 +146,13 @@ class HostLines:
         self.when_stopped(stop)
 
     def farewell(self, stop: StopJob) -> wire.Stop:
-        return wire.Stop(term=self.term, outcome=stop.outcome.value, reason=stop.reason, exit_code=stop.exit_code)
+        return wire.Stop(
+            term=self.term,
+            outcome=stop.outcome.value,
+            reason=sentence(stop.reason),
+            exit_code=stop.exit_code,
+            why=stop.reason,
+        )
 
     def _order(self, host: HostId | None, message: wire.ToHost) -> None:
         line = None if host is None else self.lines.get(host)

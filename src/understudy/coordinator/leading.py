@@ -28,6 +28,7 @@ from understudy.protocol.commands import StopJob
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
 from understudy.protocol.requests import Request
+from understudy.protocol.sentences import sentence
 from understudy.protocol.state import State
 from understudy.protocol.takeover import active, facts_of, take_over
 from understudy.wire import cluster as wire
@@ -79,7 +80,7 @@ class Leader:
         self._deposed = False
         self._ready = False
         self._timer: asyncio.TimerHandle | None = None
-        self.lines.when_stopped = lambda stop: self._end(stop.reason)
+        self.lines.when_stopped = lambda stop: self._end(sentence(stop.reason))
 
     # -- beginning and end --------------------------------------------------------------------------------------------
 

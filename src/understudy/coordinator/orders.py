@@ -11,6 +11,7 @@ from understudy.protocol.commands import (
     Tail,
 )
 from understudy.protocol.policy import Policy
+from understudy.protocol.sentences import sentence
 from understudy.wire import messages as msg
 
 
@@ -39,7 +40,11 @@ def ask_checkpoints(command: AskCheckpoints) -> msg.WhichCheckpoints:
 
 def abandon(command: AbandonGeneration, *, leave: bool = False, take: bool = False) -> msg.Abandon:
     return msg.Abandon(
-        generation=command.generation, reason=command.reason, boundary=command.boundary, leave=leave, take=take
+        generation=command.generation,
+        reason=sentence(command.reason),
+        boundary=command.boundary,
+        leave=leave,
+        take=take,
     )
 
 
@@ -49,7 +54,7 @@ def resume(command: ResumeAt, store: str, leave: bool) -> msg.Resume:
         generation=command.generation,
         step=command.step,
         donors=donors,
-        reason=command.reason,
+        reason=sentence(command.reason),
         store=store,
         leave=leave,
         rewind=command.rewind,

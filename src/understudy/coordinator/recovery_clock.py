@@ -17,6 +17,8 @@ from understudy.foundation.ids import Generation, HostId, MemberId, Rank
 from understudy.ledger.records import RecoveryRecord, TransferRecord
 from understudy.protocol import events as ev
 from understudy.protocol.commands import Command, DecisionKind, RecordDecision, RecordGeneration
+from understudy.protocol.reasons import Reason
+from understudy.protocol.sentences import sentence
 
 _OPENING = (DecisionKind.SWAP, DecisionKind.ALARM, DecisionKind.MOVE, DecisionKind.RESTART)
 _MEASURED_BY_MEMBERS = ("regroup", "transfer")
@@ -32,7 +34,7 @@ class _Running:
     generation: Generation
     before: dict[Rank, MemberId]
     benched: frozenset[MemberId]  # lived without taking part, so that they report before training stops
-    reasons: list[str] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
     verdict: str = ""
     verdict_at: float | None = None
     first_reported_at: float | None = None
@@ -101,7 +103,7 @@ class RecoveryClock:
             case RecordDecision(kind=DecisionKind.START_OVER):
                 self._running = None
             case RecordDecision(kind=DecisionKind.VERDICT | DecisionKind.REWIND) if self._running is not None:
-                self._running.verdict, self._running.verdict_at = command.reason, event.at
+                self._running.verdict, self._running.verdict_at = sentence(command.reason), event.at
             case RecordDecision(kind=DecisionKind.RESUMED) if self._running is not None:
                 return self._close(self._running, command)
             case RecordGeneration(holders=holders, absent=absent):
@@ -173,7 +175,8 @@ class RecoveryClock:
             first_generation=running.first_generation,
             generation=running.generation,
             step=decision.step if decision.step is not None else -1,
-            reasons=tuple(running.reasons),
+            reasons=tuple(map(sentence, running.reasons)),
+            codes=tuple(reason.code for reason in running.reasons),
             verdict=running.verdict,
             swaps=swaps,
             phases=phases,

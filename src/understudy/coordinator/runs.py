@@ -21,9 +21,11 @@ from understudy.coordinator.keeping import Keeper
 from understudy.errors import LedgerError, SettingsError, WireError
 from understudy.foundation.clock import Clock
 from understudy.protocol.commands import Outcome, StopJob
+from understudy.protocol.reasons import Code, because
+from understudy.protocol.sentences import sentence
 from understudy.wire import cluster as wire
 
-_GIVEN_UP = StopJob(outcome=Outcome.STOPPED, reason="the operator began a new run (--new-run)", exit_code=1)
+_GIVEN_UP = StopJob(outcome=Outcome.STOPPED, reason=because(Code.NEW_RUN), exit_code=1)
 
 
 def new_id() -> str:
@@ -35,7 +37,7 @@ class RunOver(WireError):
     """The run to which a host belongs has ended. `stop`: how."""
 
     def __init__(self, run: str, stop: StopJob) -> None:
-        super().__init__(f"run {run} has ended: {stop.reason}", kind="over")
+        super().__init__(f"run {run} has ended: {sentence(stop.reason)}", kind="over")
         self.stop = stop
 
 
@@ -78,7 +80,9 @@ class Identity:
             return None
         if self._past.has(known):
             self._past_stop = known.facts.ending.stopped or _GIVEN_UP
-            self._say(f"run {known.run or 'before this one'} is past ({self._past_stop.reason}); a new one begins")
+            self._say(
+                f"run {known.run or 'before this one'} is past ({sentence(self._past_stop.reason)}); a new one begins"
+            )
             return None
         self.run, self.key = known.run or new_id(), known.key or self.key
         if known.facts.ending.stopped is None:

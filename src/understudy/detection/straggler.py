@@ -174,7 +174,7 @@ class StragglerDetector:
         if track.accused and track.suspicion == 0.0:
             track.accused = False
             text = f"rank {seen.rank} ({seen.member}) computes as fast as before again"
-            return Evidence(at=now, kind="straggler", text=text, rank=seen.rank, member=seen.member)
+            return Evidence(at=now, kind="straggler over", text=text, rank=seen.rank, member=seen.member)
         if track.accused and now - track.said_at >= _SAY_AGAIN_AFTER:
             track.said_at = now
             return self._slower(now, seen, track)

@@ -1,6 +1,11 @@
 """The lines of a ledger."""
 
+from typing import Any
+
 import msgspec
+
+from understudy.protocol.reasons import Code, Reason, because, reason_of
+from understudy.protocol.sentences import is_known, lines
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,6 +56,9 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="decision"):
+    """`reason`: a sentence, for people. `code` and `fields`: the same for programs (`protocol.reasons`); empty in the
+    ledger of an older version."""
+
     at: float
     generation: int
     kind: str
@@ -58,11 +66,21 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     rank: int | None = None
     member: str | None = None
     step: int | None = None
+    code: str = ""
+    fields: dict[str, Any] = {}
 
     @property
-    def reason_alone(self) -> str:
-        """Without the name of its kind, with which the reason of a rung begins: for texts that name it themselves."""
-        return self.reason.removeprefix(f"{self.kind}: ")
+    def why(self) -> Reason:
+        return reason_of(self.code, self.fields) if self.code else because(Code.TOLD, text=self.reason)
+
+    def has(self, code: Code) -> bool:
+        """Is this its reason, or a part of it?"""
+        return self.why.has(code)
+
+    @property
+    def lines(self) -> list[str]:
+        """Its reason, with a line for each strategy."""
+        return lines(self.why) if is_known(self.why) else [self.reason]
 
 
 class GapRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="gap"):
@@ -97,7 +115,7 @@ class RecoveryRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     `phases`: seconds, in the order in which they ended: detect, stop, rehearse, regroup, transfer, resume.
     `swaps`: (rank, old member or None, new member). `planned`: ranks moved before anything happened to them; then
-    `approach` is the time in which training went on to the boundary.
+    `approach` is the time in which training went on to the boundary. `codes`: of the `reasons`, in their order.
     """
 
     at: float
@@ -111,6 +129,7 @@ class RecoveryRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     phases: dict[str, float]
     transfers: tuple[TransferRecord, ...] = ()
     planned: bool = False
+    codes: tuple[str, ...] = ()
 
     @property
     def received_bytes(self) -> int:

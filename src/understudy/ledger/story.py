@@ -154,8 +154,10 @@ def _recovery(number: int, record: RecoveryRecord, run: Run, origin: float) -> B
         for decision in run.decisions
         if decision.kind in _RUNGS and record.first_generation <= decision.generation <= record.generation
     ]
-    lines += [("rung", decision.reason) for decision in rungs if decision.reason not in record.reasons]
-    lines.append(("verdict", _verdict(record, run)))
+    for decision in rungs:
+        if decision.reason not in record.reasons:
+            lines += [("rung", text) for text in decision.lines]
+    lines += [("verdict", text) for text in _verdict(record, run)]
     lines += [("took over", _swap(*swap)) for swap in record.swaps]
     if not record.swaps:
         degraded = any(decision.kind == DecisionKind.DEGRADE.value for decision in rungs)
@@ -169,13 +171,13 @@ def _recovery(number: int, record: RecoveryRecord, run: Run, origin: float) -> B
     return Block(f"{kind} {number}, {_since(record.opened_at, origin)}{again}", tuple(lines))
 
 
-def _verdict(record: RecoveryRecord, run: Run) -> str:
+def _verdict(record: RecoveryRecord, run: Run) -> list[str]:
     """The verdict and its reason, which the decision of the last generation holds in full."""
     for decision in reversed(run.decisions):
         judged = decision.kind in (DecisionKind.VERDICT.value, DecisionKind.REWIND.value)
         if judged and decision.generation == record.generation:
-            return decision.reason
-    return record.verdict
+            return decision.lines
+    return [record.verdict]
 
 
 def _transfer(transfer: TransferRecord) -> str:
@@ -206,7 +208,7 @@ def _unfinished(run: Run, origin: float) -> Block | None:
     opened = [record for record in run.decisions if record.kind in _OPENING and record.generation > closed]
     if not opened:
         return None
-    lines = [("why", record.reason) for record in opened]
+    lines = [("why", text) for record in opened for text in record.lines]
     lines.append(("went on", "not recorded: the run ended, or is still recovering"))
     return Block(f"recovery without an end, {_since(opened[0].at, origin)}", tuple(lines))
 
@@ -214,13 +216,14 @@ def _unfinished(run: Run, origin: float) -> Block | None:
 def _section(title: str, kinds: tuple[DecisionKind, ...], run: Run, origin: float) -> Block:
     wanted = {kind.value for kind in kinds}
     chosen = [record for record in run.decisions if record.kind in wanted]
-    return Block(title, tuple((_since(record.at, origin), _decision(record)) for record in chosen))
+    return Block(title, tuple((_since(record.at, origin), text) for record in chosen for text in _decision(record)))
 
 
-def _decision(record: DecisionRecord) -> str:
+def _decision(record: DecisionRecord) -> list[str]:
     who = [f"rank {record.rank}"] if record.rank is not None else []
     who += [record.member] if record.member is not None else []
-    return f"{record.kind}{' ' + ', '.join(who) if who else ''}: {record.reason_alone}"
+    first, *more = record.lines
+    return [f"{record.kind}{' ' + ', '.join(who) if who else ''}: {first}", *more]
 
 
 # -- small words ------------------------------------------------------------------------------------------------------

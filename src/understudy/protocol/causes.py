@@ -4,6 +4,7 @@ import enum
 from dataclasses import dataclass
 
 from understudy.foundation.ids import StepNumber
+from understudy.protocol.reasons import Code, Reason, because
 
 
 class CauseKind(enum.Enum):
@@ -14,6 +15,13 @@ class CauseKind(enum.Enum):
     DISMISSED = "dismissed"  # we ended it for another reason (start over, job stop)
 
 
+_CODES = {
+    CauseKind.EXIT: Code.EXITED,
+    CauseKind.SIGNAL: Code.SIGNALLED,
+    CauseKind.SCRIPT_ERROR: Code.RAISED,
+    CauseKind.HANG: Code.HUNG,
+    CauseKind.DISMISSED: Code.DISMISSED,
+}
 EXTERNAL_SIGNALS = frozenset({9, 15, 19})
 """SIGKILL, SIGTERM, SIGSTOP: somebody else's doing, so meeting one again at the same step proves nothing."""
 
@@ -36,6 +44,10 @@ class Cause:
         if self.kind is CauseKind.SIGNAL:
             return -self.exit_code not in EXTERNAL_SIGNALS
         return self.kind in (CauseKind.EXIT, CauseKind.SCRIPT_ERROR)
+
+    @property
+    def reason(self) -> Reason:
+        return because(_CODES[self.kind], text=self.detail)
 
     @property
     def identity(self) -> str:

@@ -9,9 +9,9 @@ from understudy.foundation.ids import StepNumber
 from understudy.protocol import events as ev
 from understudy.protocol.commands import Command, DecisionKind
 from understudy.protocol.context import Context
-from understudy.protocol.donors import named
 from understudy.protocol.ending import EndingState
 from understudy.protocol.probation import Probation, Source, StepDown
+from understudy.protocol.reasons import Code, Reason, because
 from understudy.protocol.roster import Member, Roster
 from understudy.protocol.round import Round
 from understudy.protocol.rungs import Rung
@@ -38,17 +38,14 @@ class Checks:
         until = StepNumber(plan.step + plan.probation)
         new = Probation(rung=rung, step=plan.step, until=until, agreed=plan.rewind, stepped=stepped)
         round_.probation = new if plan.probation else None
-        bad = sorted(round_.not_finite)
+        bad = tuple(sorted(round_.not_finite))
         if not bad or not plan.probation:
             return []
-        hold = f"{named(bad)} {'holds' if len(bad) == 1 else 'hold'} parameters that are not finite"
         if before is not None and before.watched and before.covers(plan.step) and new.source is Source.LIVE:
             round_.probation = before  # it was well when that began
-            return self.step_down(at, f"{hold} before step {plan.step}")
+            return self.step_down(at, because(Code.NOT_FINITE, ranks=bad, step=plan.step))
         round_.probation = replace(new, watched=False)
-        note = (
-            f"{hold} where the world resumes, before step {plan.step}. They were so before the loss, and this goes on"
-        )
+        note = because(Code.NOT_FINITE_BEFORE, ranks=bad, step=plan.step)
         return [self.round.decision(at, DecisionKind.WARN, note)]
 
     def on_bad_state(self, event: ev.BadStateTold, member: Member) -> list[Command]:
@@ -62,23 +59,25 @@ class Checks:
             return []
         if probation is None or not probation.watched or not probation.covers(event.step):
             return []
-        why = f"rank {member.rank} after step {event.step - 1}: {event.why}"
+        why = because(Code.BAD_STATE, rank=member.rank, step=event.step - 1, text=event.why)
         return self.step_down(event.at, why, must=event.certain)
 
-    def step_down(self, at: float, why: str, must: bool = True) -> list[Command]:
+    def step_down(self, at: float, why: Reason, must: bool = True) -> list[Command]:
         """Open the next generation, for a lower rung."""
         reason = self.distrust(why, must)
         noted = self.round.decision(at, DecisionKind.STEP_DOWN, reason)
         return [noted, *self.context.open(at, reason, DecisionKind.ALARM)]
 
-    def distrust(self, why: str, must: bool = True) -> str:
-        """The next verdict is to step down from the world that is on probation. Returns the words for it."""
+    def distrust(self, why: Reason, must: bool = True) -> Reason:
+        """The next verdict is to step down from the world that is on probation. Returns the reason for it."""
         round_, bad = self.round.state, self.round.state.probation
         assert bad is not None
         round_.kind, round_.probation = replace(round_.kind, below=StepDown(bad=bad, must=must)), None
-        before = (
-            f", to which it had stepped down from {', '.join(rung.value for rung in bad.stepped)}"
-            if bad.stepped
-            else ""
+        return because(
+            Code.BAD_ON_PROBATION,
+            first=bad.step,
+            last=bad.until - 1,
+            strategy=bad.rung.value,
+            before=tuple(rung.value for rung in bad.stepped),
+            why=why,
         )
-        return f"bad state on probation (steps {bad.step} to {bad.until - 1}, after {bad.rung.value}{before}): {why}"

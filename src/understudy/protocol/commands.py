@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
 from understudy.protocol.hosts import THIS_HOST
+from understudy.protocol.reasons import Reason
 from understudy.protocol.rungs import Rung
 
 
@@ -96,7 +97,7 @@ class AbandonGeneration(Command):
 
     generation: Generation
     members: tuple[MemberId, ...]
-    reason: str
+    reason: Reason
     boundary: StepNumber | None = None
 
 
@@ -135,7 +136,7 @@ class ResumeAt(Command):
     members: tuple[MemberId, ...]
     donors: tuple[tuple[Rank, tuple[Rank, ...]], ...]  # receiver -> holders of the same bytes, in turn
     store: HostId  # the host whose c10d store is used
-    reason: str
+    reason: Reason
     leavers: tuple[MemberId, ...] = ()
     rewind: bool = False
     rung: Rung = Rung.SWAP
@@ -151,7 +152,7 @@ class KillMember(Command):
     """End a process now (SIGKILL). Its `MemberLost` follows."""
 
     member: MemberId
-    reason: str
+    reason: Reason
     hang: bool = False
 
 
@@ -161,7 +162,7 @@ class DismissStranger(Command):
 
     host: HostId
     member: MemberId
-    reason: str
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +184,7 @@ class StopJob(Command):
     """End every process and the job."""
 
     outcome: Outcome
-    reason: str
+    reason: Reason
     exit_code: int
 
 
@@ -221,7 +222,7 @@ class RecordDecision(Command):
     at: float
     generation: Generation
     kind: DecisionKind
-    reason: str
+    reason: Reason
     rank: Rank | None = None
     member: MemberId | None = None
     step: StepNumber | None = None

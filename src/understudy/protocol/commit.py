@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from understudy.foundation.ids import Rank, StepNumber
-from understudy.protocol.donors import named
 from understudy.protocol.positions import Position
+from understudy.protocol.reasons import Code, Reason, because
 
 
 class Action(enum.Enum):
@@ -34,7 +34,7 @@ class Verdict:
 
     step: StepNumber
     committed: StepNumber | None
-    reason: str
+    reason: Reason
 
 
 def action_for(position: Position, step: StepNumber) -> Action:
@@ -57,18 +57,23 @@ def judge(positions: Mapping[Rank, Position]) -> Verdict | None:
         return Verdict(
             step=newest,
             committed=StepNumber(newest - 1),
-            reason=f"step {newest - 1} was already applied by {len(held) - len(behind)} of {len(held)} survivors; "
-            f"{named(behind)} will follow",
+            reason=because(
+                Code.APPLIED_BY_SOME,
+                step=newest - 1,
+                count=len(held) - len(behind),
+                survivors=len(held),
+                ranks=tuple(behind),
+            ),
         )
     waiting = sorted(rank for rank in held if not positions[rank].arrived)
     if not waiting:
         return Verdict(
             step=StepNumber(newest + 1),
             committed=newest,
-            reason=f"every survivor stands at the fence of step {newest} with final gradients",
+            reason=because(Code.ALL_AT_FENCE, step=newest),
         )
     return Verdict(
         step=newest,
         committed=None,
-        reason=f"{named(waiting)} had not arrived at the fence of step {newest}, so nobody passed it",
+        reason=because(Code.NOT_ALL_AT_FENCE, ranks=tuple(waiting), step=newest),
     )

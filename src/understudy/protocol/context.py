@@ -4,6 +4,7 @@ from typing import Protocol
 
 from understudy.foundation.ids import MemberId, Rank
 from understudy.protocol.commands import Command, DecisionKind, Outcome
+from understudy.protocol.reasons import Reason
 
 
 class Context(Protocol):
@@ -14,7 +15,7 @@ class Context(Protocol):
     def open(
         self,
         at: float,
-        reason: str,
+        reason: Reason,
         kind: DecisionKind,
         exit_code: int = 1,
         rank: Rank | None = None,
@@ -27,4 +28,4 @@ class Context(Protocol):
         """Something was heard that a round may have waited for: go on with it as far as that is possible now."""
         ...
 
-    def stop(self, at: float, outcome: Outcome, reason: str, exit_code: int) -> list[Command]: ...
+    def stop(self, at: float, outcome: Outcome, reason: Reason, exit_code: int) -> list[Command]: ...

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from understudy.foundation.ids import Rank, StepNumber
 from understudy.protocol.causes import Cause
+from understudy.protocol.reasons import Code, Reason, because
 
 
 @dataclass(slots=True)
@@ -16,25 +17,20 @@ class CrashLoop:
     last: dict[Rank, tuple[StepNumber | None, str]] = field(default_factory=dict)
     deaths: dict[Rank, tuple[StepNumber | None, int]] = field(default_factory=dict)
 
-    def why_give_up(self, rank: Rank, cause: Cause, deaths_per_step_limit: int) -> str | None:
+    def why_give_up(self, rank: Rank, cause: Cause, deaths_per_step_limit: int) -> Reason | None:
         """A reason to stop the job, or None when a replacement makes sense."""
         if cause.repeats:
-            return f"rank {rank} failed {_at(cause.step)}, and any other process would fail there too: {cause.detail}"
+            return because(Code.FAILS_EVERYWHERE, rank=rank, step=cause.step, cause=cause.reason)
         if cause.own_fault:
             if self.last.get(rank) == (cause.step, cause.identity):
-                return (
-                    f"rank {rank} failed twice in a row {_at(cause.step)} with the same failure ({cause.detail}); "
-                    "another replacement would meet it again"
-                )
+                return because(Code.FAILED_TWICE, rank=rank, step=cause.step, cause=cause.reason)
             self.last[rank] = (cause.step, cause.identity)
         step, count = self.deaths.get(rank, (None, 0))
         count = count + 1 if step == cause.step else 1
         self.deaths[rank] = (cause.step, count)
         if count > deaths_per_step_limit:
-            return (
-                f"rank {rank} was lost {count} times {_at(cause.step)} (limit {deaths_per_step_limit}, "
-                "--max-deaths-per-step)"
-            )
+            limit = deaths_per_step_limit
+            return because(Code.LOST_TOO_OFTEN, rank=rank, count=count, step=cause.step, limit=limit)
         return None
 
     def resumed(self, step: StepNumber) -> None:
@@ -44,7 +40,3 @@ class CrashLoop:
         self.deaths = {
             rank: deaths for rank, deaths in self.deaths.items() if deaths[0] is not None and deaths[0] >= step
         }
-
-
-def _at(step: StepNumber | None) -> str:
-    return "outside its steps" if step is None else f"in step {step}"

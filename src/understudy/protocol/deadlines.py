@@ -2,6 +2,7 @@
 `round_state`, and whoever of them makes no progress is the business of `watchdog`."""
 
 from understudy.protocol.commands import Command
+from understudy.protocol.reasons import Code, Reason, because
 from understudy.protocol.round import Round
 from understudy.protocol.stages import Stage
 
@@ -12,18 +13,16 @@ def next_deadline(round_: Round) -> float | None:
     return min(deadlines, default=None)
 
 
-def why_too_late(round_: Round, at: float) -> str | None:
+def why_too_late(round_: Round, at: float) -> Reason | None:
     """A reason to open the next generation: this one does not come to its end."""
     if round_.state.deadline is None or at < round_.state.deadline:
         return None
     if round_.state.stage is Stage.FORMING:
-        return (
-            f"{len(round_.state.awaited)} members had not resumed, and none of them had made progress for "
-            f"{round_.policy.forming_limit:g} s (--forming-limit)"
-        )
+        limit = round_.policy.forming_limit
+        return because(Code.NOT_RESUMED_IN_TIME, count=len(round_.state.awaited), limit=limit)
     awaited, boundary = len(round_.state.awaited), round_.state.boundary
     if round_.state.stage is Stage.STOPPING and boundary is not None:
-        return f"{awaited} members did not come to the boundary before step {boundary} in time"
+        return because(Code.BOUNDARY_MISSED, count=awaited, step=boundary)
     return None
 
 
@@ -40,8 +39,7 @@ def on_tick(round_: Round, at: float) -> list[Command]:
     if round_.state.stage is Stage.STOPPING:
         members = round_.roster.members
         slow = [members[id_] for id_ in sorted(round_.state.joining) if at >= round_.preparation_deadline(id_)]
-        limit = f"it was not prepared within {round_.policy.preparation_limit:g} s (--preparation-limit)"
-        commands += round_.kill(at, slow, limit)
+        commands += round_.kill(at, slow, because(Code.NOT_PREPARED_IN_TIME, limit=round_.policy.preparation_limit))
     if round_.state.resend_at is not None and at >= round_.state.resend_at:
         round_.state.resend_at = at + round_.policy.resend_every
         commands += round_.outbound.say_again()

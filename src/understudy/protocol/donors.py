@@ -5,10 +5,11 @@ what counts is that every unit of its state is held by somebody.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from understudy.foundation.ids import Rank
+from understudy.protocol.reasons import Code, Reason, because
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class NoDonor:
     """A rank some of whose bytes nobody alive holds."""
 
     rank: Rank
-    reason: str
+    reason: Reason
 
 
 def choose_donors(
@@ -65,15 +66,8 @@ def _cover(
         givers = givers_by_key[best]
         found.append(givers[turn % len(givers)])
     if not found or missing:
-        return NoDonor(receiver, f"no live rank holds the same shard as rank {receiver} (it has no twin)")
+        return NoDonor(receiver, because(Code.NO_LIVE_TWIN, rank=receiver))
     return tuple(found)
-
-
-def named(ranks: Sequence[Rank]) -> str:
-    """A few of them by number, the rest counted."""
-    shown = ", ".join(str(rank) for rank in ranks[:8])
-    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {shown}{more}"
 
 
 def without_twin(twin_keys: Mapping[Rank, str], holdings: Mapping[str, frozenset[int]]) -> tuple[Rank, ...]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from understudy.foundation.ids import Rank
 from understudy.protocol.commands import Command, DecisionKind, RecordDecision, ResumeAt
-from understudy.protocol.donors import named
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
+from understudy.protocol.reasons import Code, Reason, because
 from understudy.protocol.recovery_kind import Processes
 from understudy.protocol.roster import Roster
 from understudy.protocol.round import Round
@@ -42,16 +42,23 @@ class FallbackState:
         self.under_way.clear()
 
 
+@dataclass(frozen=True, slots=True)
+class NoWay:
+    """The world cannot go on without some ranks, and nothing takes over for them. `tried`: why not, by strategy."""
+
+    tried: tuple[Reason, ...]
+
+
 class Fallback:
     """Which strategies are left, and what follows when one is taken."""
 
     def __init__(self, policy: Policy, roster: Roster, pool: SparePool, round_: Round, state: FallbackState) -> None:
         self.policy, self.roster, self.pool, self.round, self.state = policy, roster, pool, round_, state
 
-    def refusal(self, rung: Rung) -> str | None:
+    def refusal(self, rung: Rung) -> Reason | None:
         return self.policy.rungs.refusal(rung, self.state.taken.get(rung, 0))
 
-    def refusals(self) -> dict[Rung, str]:
+    def refusals(self) -> dict[Rung, Reason]:
         """The rungs from which no state may come now."""
         if self.round.state.kind.processes is Processes.FRESH:
             wanted = [Rung.CHECKPOINT]
@@ -62,7 +69,7 @@ class Fallback:
 
     # -- no spare ------------------------------------------------------------------------------------------------------
 
-    def go_on_without_the_vacant(self, at: float) -> RecordDecision | str | None:
+    def go_on_without_the_vacant(self, at: float) -> RecordDecision | NoWay | None:
         """Nothing to do while there is, or may be, a process for every vacant rank. If there is and swaps are used up,
         to degrade comes next; if that cannot be either, the rank is given away, and its state must come from further
         down."""
@@ -77,84 +84,91 @@ class Fallback:
             return self.go_on_without(at, no_way)
         refused = self.refusal(Rung.SWAP)
         degraded = self.go_on_without(at, refused) if refused is not None else None
-        return None if isinstance(degraded, str) else degraded
+        return None if isinstance(degraded, NoWay) else degraded
 
-    def _go_on_without_the_unfit(self, at: float, unfit: list[Rank]) -> RecordDecision | str | None:
+    def _go_on_without_the_unfit(self, at: float, unfit: list[Rank]) -> RecordDecision | NoWay | None:
         """No replacement fits these ranks, and another one would not either."""
         known = self.round.state.unfit
-        degraded = self.go_on_without(at, f"{named(unfit)}: {known[unfit[0]].why}")
-        if not isinstance(degraded, str):
+        degraded = self.go_on_without(
+            at, because(Code.NO_REPLACEMENT_FITS, ranks=tuple(unfit), why=known[unfit[0]].why)
+        )
+        if not isinstance(degraded, NoWay):
             self.state.hopeless |= set(unfit)
             return degraded
         helps = all(known[rank].restart_helps for rank in unfit)
         return None if helps and self.cannot_restart(at) is None else degraded
 
-    def go_on_without(self, at: float, no_swap: str) -> RecordDecision | str:
-        """There is nobody for the vacant ranks. Drop the replicas that they belong to; or say why that cannot be."""
+    def go_on_without(self, at: float, no_swap: Reason) -> RecordDecision | NoWay:
+        """No process takes over the vacant ranks. Drop the replicas that they belong to; or say why that cannot be."""
         round_ = self.round.state
         vacant = self.round.vacancies()
         refused = self.cannot_degrade(vacant)
         if refused is not None:
-            return f"no swap: {no_swap}; no degrade: {refused}"
+            return NoWay(
+                (
+                    because(Code.NO_STRATEGY, strategy=Rung.SWAP.value, why=no_swap),
+                    because(Code.NO_STRATEGY, strategy=Rung.DEGRADE.value, why=refused),
+                )
+            )
         dropped = frozenset().union(*(round_.replicas[rank] for rank in vacant))
         round_.absent |= dropped
         self.state.under_way.add(Rung.DEGRADE)
-        left = f"{self.round.present_count} of {self.policy.world_size} ranks"
-        reason = (
-            f"{Rung.DEGRADE.value}: no swap: {no_swap}; the world goes on with {left} at the same global batch, "
-            f"without {named(sorted(round_.absent))}. Not bit-identical from now on; they come back when there are "
-            "spares"
+        reason = because(
+            Code.DEGRADED,
+            why=no_swap,
+            left=self.round.present_count,
+            world=self.policy.world_size,
+            ranks=tuple(sorted(round_.absent)),
         )
         return self.round.decision(at, DecisionKind.DEGRADE, reason)
 
-    def cannot_degrade(self, vacant: list[Rank]) -> str | None:
+    def cannot_degrade(self, vacant: list[Rank]) -> Reason | None:
         round_, world = self.round.state, self.policy.world_size
         not_allowed = self.refusal(Rung.DEGRADE)
         if not_allowed is not None:
             return not_allowed
         if not round_.established:
-            return "the world has no step behind it"
+            return because(Code.NO_STEP_YET)
         unknown = [rank for rank in vacant if rank not in round_.replicas]
         if unknown:
-            return f"{named(unknown)} cannot be done without: only replicas of DDP and HSDP can"
+            return because(Code.NOT_A_REPLICA, ranks=tuple(unknown))
         dropped = round_.absent.union(*(round_.replicas[rank] for rank in vacant))
         left = [Rank(rank) for rank in range(world) if Rank(rank) not in dropped]
         held = {round_.twin_keys.get(rank) for rank in left}
         if not left or held < set(round_.twin_keys.values()):
-            return "no whole replica would be left"
+            return because(Code.NO_WHOLE_REPLICA)
         return None
 
-    def why_not_degraded(self) -> str:
+    def why_not_degraded(self) -> Reason:
         """For a verdict that takes a lower rung."""
         positions = self.round.state.positions
         empty = [rank for rank, position in sorted(positions.items()) if position.holds is None]
-        return self.cannot_degrade(empty) or "there is somebody for every rank"
+        return self.cannot_degrade(empty) or because(Code.RANKS_FILLED)
 
-    def make_whole_if_possible(self, at: float) -> str:
+    def make_whole_if_possible(self, at: float) -> tuple[Rank, ...]:
         """A generation is opened anyway: if there are spares for the absent ranks by now, they come back with it.
-        Returns what is to be said about it."""
+        Returns these."""
         round_ = self.round.state
         if not round_.absent or round_.absent & self.state.hopeless:
-            return ""
+            return ()
         empty = sum(rank not in self.roster.holders for rank in round_.absent)
         if empty and self.refusal(Rung.SWAP) is not None:
-            return ""
+            return ()
         if self.pool.cannot_fill(len(self.round.vacancies()) + empty, at) is not None:
-            return ""
-        back = sorted(round_.absent)
+            return ()
+        back = tuple(sorted(round_.absent))
         round_.absent = frozenset()
-        return f"; {named(back)} {'comes' if len(back) == 1 else 'come'} back with it, for there are spares"
+        return back
 
     # -- all processes begin anew --------------------------------------------------------------------------------------
 
-    def cannot_restart(self, at: float) -> str | None:
+    def cannot_restart(self, at: float) -> Reason | None:
         """Why the processes may not begin anew."""
-        policy = self.policy
         refused = self.refusal(Rung.RESTART)
         if refused is not None:
             return refused
         if not self.pool.room_for_a_world(at):
-            return f"there is no room for {policy.world_size} ranks: a host was lost or is under suspicion"
+            return because(Code.NO_ROOM_FOR_WORLD, count=self.policy.world_size)
         return None
 
     def begin_restart_if_stuck(self, at: float) -> list[Command]:
@@ -171,14 +185,10 @@ class Fallback:
             return []
         round_.kind = replace(round_.kind, processes=Processes.SAVING)
         self.state.count(Rung.RESTART)
-        why = f"{round_.attempts} generations in a row did not resume, so some process cannot be saved"
+        why = because(Code.PROCESS_STUCK, count=round_.attempts)
         if unfit:
-            why = f"no replacement can be made equal to {named(unfit)}: {round_.unfit[unfit[0]].why}"
-        reason = (
-            f"{Rung.RESTART.value}: no swap, no degrade, no peer memory: {why}; all processes begin anew with the "
-            "state that they save now"
-        )
-        return [self.round.decision(at, DecisionKind.RESTART, reason)]
+            why = because(Code.NO_EQUAL_REPLACEMENT, ranks=tuple(unfit), why=round_.unfit[unfit[0]].why)
+        return [self.round.decision(at, DecisionKind.RESTART, because(Code.RESTART, why=why))]
 
     def give_up_restart_without_state(self, at: float) -> list[Command]:
         """Called when all members have reported. Those that held anything were lost meanwhile: there is nothing to
@@ -188,5 +198,6 @@ class Fallback:
         if not saving or any(position.holds is not None for position in round_.positions.values()):
             return []
         round_.kind = replace(round_.kind, processes=Processes.KEPT)
-        reason = f"no {Rung.RESTART.value}: no live rank holds any state that could be saved"
+        nothing = because(Code.NOTHING_TO_SAVE)
+        reason = because(Code.NO_STRATEGY, strategy=Rung.RESTART.value, why=nothing)
         return [self.round.decision(at, DecisionKind.RESTART, reason)]

@@ -4,12 +4,12 @@ from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import Command, DecisionKind, DismissStranger, Outcome, StopJob, WatchClosely
 from understudy.protocol.context import Context
-from understudy.protocol.donors import named
 from understudy.protocol.ending import EndingState
 from understudy.protocol.hosts import Host, Hosts
 from understudy.protocol.member_loss import MemberLoss
 from understudy.protocol.migration import Migration
 from understudy.protocol.policy import Policy
+from understudy.protocol.reasons import Code, Reason, because
 from understudy.protocol.refill import Refill
 from understudy.protocol.roster import Member, Roster
 from understudy.protocol.round import Round
@@ -48,8 +48,11 @@ class HostEvents:
             enough = self.hosts.founding_ranks >= self.policy.world_size
             return self.context.found(event.at) if enough and self.hosts.founding_hosts >= self.policy.hosts else []
         self.hosts.join(event.host, 0, event.ranks + event.spares, event.place, event.store)
-        back = "is back" if known is not None else "has joined"
-        note = f"host {event.host} {back}, with room for {event.ranks + event.spares} spares"
+        room = event.ranks + event.spares
+        if known is None:
+            note = because(Code.HOST_JOINED, host=event.host, count=room)
+        else:
+            note = because(Code.HOST_BACK, host=event.host, count=room)
         return [self.round.decision(event.at, DecisionKind.HOST, note), *self.refill.now(event.at, note)]
 
     def host_silent(self, event: ev.HostSilent) -> list[Command]:
@@ -63,9 +66,12 @@ class HostEvents:
         hosts.be_patient(policy.takeover_patience)
         if suspected_itself:
             return []
-        note = (
-            f"{len(hosts.silent)} of {len(hosts.present())} hosts fell silent at once: this coordinator may be cut off "
-            f"itself, so they have {policy.takeover_patience:g} s to come back, instead of {policy.host_patience:g} s"
+        note = because(
+            Code.HOSTS_SILENT,
+            silent=len(hosts.silent),
+            present=len(hosts.present()),
+            patience=policy.takeover_patience,
+            usual=policy.host_patience,
         )
         return [self.round.decision(event.at, DecisionKind.HOST, note)]
 
@@ -74,7 +80,7 @@ class HostEvents:
         host.store, host.spoke_at = event.store or host.store, event.at
         living = set(event.members)
         ours = {member.id for member in self.roster.on_host(host.id)}
-        reason = f"its rank was given to another process while host {host.id} was away"
+        reason = because(Code.RANK_GIVEN_AWAY, host=host.id)
         commands: list[Command] = [
             DismissStranger(host=host.id, member=stranger, reason=reason) for stranger in sorted(living - ours)
         ]
@@ -98,27 +104,27 @@ class HostEvents:
 
     def hosts_lost(self, at: float, lost: list[Host]) -> list[Command]:
         """All members of all these hosts at once, in one generation: a switch may take many hosts with it."""
-        reasons: list[str] = []
+        reasons: list[Reason] = []
         commands: list[Command] = []
         for host in lost:
-            why = f"it was silent for {at - (host.silent_since or at):.1f} s"
+            why = because(Code.HOST_SILENT, seconds=at - (host.silent_since or at))
             self.hosts.lose(host, at + self.policy.suspicion)
             needed = (self.member_loss.needed_for(member) for member in self.roster.on_host(host.id))
             ranks = sorted(rank for rank in needed if rank is not None)
             commands += self._remove_members(at, host, why)
             if ranks:
-                reasons.append(f"host {host.id} was lost with {named(ranks)}: {why}")
+                reasons.append(because(Code.HOST_LOST, host=host.id, ranks=tuple(ranks), why=why))
             else:
-                note = f"host {host.id} was lost: {why}; it held no rank"
+                note = because(Code.SPARE_HOST_LOST, host=host.id, why=why)
                 commands.append(self.round.decision(at, DecisionKind.HOST, note))
         if not reasons:
             return self.context.after(at, commands)  # its spares may have been a hope
-        reason = "; ".join(reasons)
+        reason = reasons[0] if len(reasons) == 1 else because(Code.HOSTS_LOST, hosts=tuple(reasons))
         if self.ending.released:
-            return commands + self.context.stop(at, Outcome.FAILED, f"{reason}, while the scripts came to their end", 1)
+            return commands + self.context.stop(at, Outcome.FAILED, because(Code.LOST_AT_THE_END, cause=reason), 1)
         return commands + self.context.open(at, reason, DecisionKind.SWAP)
 
-    def _remove_members(self, at: float, host: Host, why: str) -> list[Command]:
+    def _remove_members(self, at: float, host: Host, why: Reason) -> list[Command]:
         commands: list[Command] = []
         for member in self.roster.on_host(host.id):
             commands += self._with_its_agent(at, member, host)
@@ -134,7 +140,7 @@ class HostEvents:
         """For the ledger: what this member recorded last may not have come further than to its host."""
         if self.member_loss.needed_for(member) is None:
             return []
-        reason = f"{member.id} was lost with the agent of host {host.id}"
+        reason = because(Code.LOST_WITH_AGENT, member=member.id, host=host.id)
         return [self.round.decision(at, DecisionKind.HOST, reason, rank=member.rank, member=member.id)]
 
 

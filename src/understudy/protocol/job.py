@@ -34,13 +34,14 @@ from understudy.protocol.commands import (
     ReleaseMembers,
     StopJob,
 )
-from understudy.protocol.fallback import Fallback
+from understudy.protocol.fallback import Fallback, NoWay
 from understudy.protocol.host_events import HostEvents
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.member_loss import MemberLoss
 from understudy.protocol.migration import Migration
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
+from understudy.protocol.reasons import Code, Reason, because
 from understudy.protocol.recovery_kind import Processes
 from understudy.protocol.refill import Refill
 from understudy.protocol.replica_check import ReplicaCheck
@@ -145,7 +146,9 @@ class JobMachine:
             case Request():
                 return self.admission.grant(event)
             case ev.StopRequested():
-                return self.stop(event.at, Outcome.STOPPED, event.reason, event.exit_code)
+                return self.stop(
+                    event.at, Outcome.STOPPED, because(Code.STOP_REQUESTED, text=event.reason), event.exit_code
+                )
             case ev.Tick():
                 return self._on_tick(event.at)
             case ev.PaceLearnt():
@@ -191,7 +194,7 @@ class JobMachine:
     # -- beginning ------------------------------------------------------------------------------------------------
 
     def found(self, at: float) -> list[Command]:
-        commands = self.round.found(at, "the job begins")
+        commands = self.round.found(at, because(Code.JOB_BEGINS))
         self.watchdog.state.world_founded(at)
         commands += self.pool.refill(at, self.generation, first=True)
         return commands
@@ -211,7 +214,7 @@ class JobMachine:
     def open(
         self,
         at: float,
-        reason: str,
+        reason: Reason,
         kind: DecisionKind,
         exit_code: int = 1,
         rank: Rank | None = None,
@@ -230,16 +233,20 @@ class JobMachine:
         self.migration.settled(vacant)
         self.round.promote_understudies()
         if self.ending.left:
-            gone = ", ".join(str(rank) for rank in sorted(self.ending.left))
-            reason = f"{reason}; rank {gone} had already ended its script, so the world cannot be formed again"
+            reason = because(Code.SCRIPT_HAD_ENDED, cause=reason, ranks=tuple(sorted(self.ending.left)))
             return self.stop(at, Outcome.FAILED, reason, exit_code)
         no_way = self.round.cannot_open()
         if no_way is not None:
-            return self.stop(at, Outcome.FAILED, f"{reason}; no swap: {no_way}", exit_code)
-        reason += self.fallback.make_whole_if_possible(at)
+            no_swap = because(Code.NO_STRATEGY, strategy=Rung.SWAP.value, why=no_way)
+            stopped = because(Code.CANNOT_GO_ON, cause=reason, tried=(no_swap,))
+            return self.stop(at, Outcome.FAILED, stopped, exit_code)
+        back = self.fallback.make_whole_if_possible(at)
+        if back:
+            reason = because(Code.COMES_BACK_TOO, cause=reason, ranks=back)
         degraded = self.fallback.go_on_without_the_vacant(at) if self.round.state.established else None
-        if isinstance(degraded, str):
-            return self.stop(at, Outcome.FAILED, f"{reason}; {degraded}", exit_code)
+        if isinstance(degraded, NoWay):
+            stopped = because(Code.CANNOT_GO_ON, cause=reason, tried=degraded.tried)
+            return self.stop(at, Outcome.FAILED, stopped, exit_code)
         if set(vacant) - self.round.state.absent:
             self.fallback.state.under_way.add(Rung.SWAP)
         opened = self.round.open(at, reason, kind, rank, member)
@@ -248,7 +255,7 @@ class JobMachine:
             opened.append(replace(degraded, generation=self.generation))
         return self.after(at, [*opened, *self.fallback.begin_restart_if_stuck(at)])
 
-    def open_again(self, at: float, reason: str) -> tuple[Command, ...]:
+    def open_again(self, at: float, reason: Reason) -> tuple[Command, ...]:
         """For a coordinator that takes over in the middle of a recovery."""
         return self._noting_the_end(self.open(at, reason, DecisionKind.ALARM))
 
@@ -262,14 +269,15 @@ class JobMachine:
         saving = self.round.state.kind.processes is Processes.SAVING
         if self.round.vacancies() and not saving:
             degraded = self.fallback.go_on_without_the_vacant(at)
-            if isinstance(degraded, str):
-                return commands + self.stop(at, Outcome.FAILED, f"{self.round.state.reason}; {degraded}", 1)
+            if isinstance(degraded, NoWay):
+                reason = because(Code.CANNOT_GO_ON, cause=self.round.state.reason, tried=degraded.tried)
+                return commands + self.stop(at, Outcome.FAILED, reason, 1)
             commands += [degraded, self.round.record()] if degraded is not None else self.round.man_and_record(at)
         if not saving and (self.round.state.joining or self.round.vacancies()):
             return commands  # a silent host may come back with its spares; if not, its loss will say so
         degraded_now = Rung.DEGRADE in self.fallback.state.under_way
         step = self.round.verdict(at, self.fallback.refusals(), self.fallback.why_not_degraded(), degraded_now)
-        if isinstance(step, str):
+        if isinstance(step, Reason):
             return commands + self.stop(at, Outcome.FAILED, step, 1)
         return commands + step
 
@@ -278,28 +286,30 @@ class JobMachine:
         return bool(self.hosts.silent) and not self.pool.room_for_a_world(at)
 
     def _start_over(self, at: float) -> list[Command]:
-        reason = "a survivor was still before its first commit, so nothing is lost by beginning again"
         no_way = self.round.cannot_start_over()
         if no_way is None and not self.pool.room_for_a_world(at):
-            no_way = f"there is no room for {self.policy.world_size} ranks: a host was lost or is under suspicion"
+            no_way = because(Code.NO_ROOM_FOR_WORLD, count=self.policy.world_size)
+        cause = self.round.state.reason
         if no_way is not None:
-            return self.stop(at, Outcome.FAILED, f"{self.round.state.reason}; {no_way}", 1)
+            return self.stop(at, Outcome.FAILED, because(Code.CANNOT_START_OVER, cause=cause, why=no_way), 1)
         with_rank = [member for member in self.roster.members.values() if member.rank is not None]
-        kills: list[Command] = [KillMember(member=member.id, reason="the world starts over") for member in with_rank]
+        again = because(Code.WORLD_STARTS_OVER)
+        kills: list[Command] = [KillMember(member=member.id, reason=again) for member in with_rank]
         for member in with_rank:
             self.roster.remove(member)
         self.migration.state.reasons.clear()
         self.fallback.state.under_way.clear()
-        founded = self.round.found(at, f"{self.round.state.reason}; {reason}")
+        founded = self.round.found(at, because(Code.STARTED_OVER, cause=cause))
         self.watchdog.state.world_founded(at)
         return kills + founded
 
     def _begin_anew(self, at: float) -> list[Command]:
         """Everything that can be saved is saved: end all processes with a rank, and give their ranks to others."""
         round_ = self.round.state
-        reason = f"{round_.reason}; the state is saved, and every process begins anew"
+        reason = because(Code.BEGINS_ANEW, cause=round_.reason)
         with_rank = [member for member in self.roster.members.values() if member.rank is not None]
-        kills: list[Command] = [KillMember(member=member.id, reason="all processes begin anew") for member in with_rank]
+        anew = because(Code.ALL_BEGIN_ANEW)
+        kills: list[Command] = [KillMember(member=member.id, reason=anew) for member in with_rank]
         for member in with_rank:
             self.roster.remove(member)
         self.migration.state.reasons.clear()
@@ -317,7 +327,7 @@ class JobMachine:
         if self.ending.released:
             return []
         if self.pool.state.refill_at is not None and at >= self.pool.state.refill_at:
-            return self.refill.refill(at, "the pool is below its size")
+            return self.refill.refill(at, because(Code.POOL_LOW))
         late = deadlines.why_too_late(self.round, at)
         if late is not None:
             return self.open(at, late, DecisionKind.ALARM)
@@ -351,12 +361,13 @@ class JobMachine:
                 ev.MemberResumed(at=event.at, member=member.id, generation=event.generation), member
             )
         if event.unfit and not member.founder and member.rank is not None:
-            self.round.state.unfit[member.rank] = Unfit(event.why, restart_helps=True)
-            return self.round.kill(event.at, [member], f"it cannot be made equal to rank {member.rank}: {event.why}")
-        why = f"member {member.id} could not resume: {event.why}"
+            self.round.state.unfit[member.rank] = Unfit(because(Code.UNLIKE, text=event.why), restart_helps=True)
+            unequal = because(Code.CANNOT_BE_EQUAL, rank=member.rank, text=event.why)
+            return self.round.kill(event.at, [member], unequal)
+        why = because(Code.COULD_NOT_RESUME, member=member.id, text=event.why)
         leavers = self.roster.departing()
         if leavers and self.round.state.attempts:  # not only once: then their twins shall give
-            return self.round.kill(event.at, leavers, f"{why}; it could not hand its rank over")
+            return self.round.kill(event.at, leavers, because(Code.HANDOVER_FAILED, cause=why))
         return self.open(event.at, why, DecisionKind.ALARM)
 
     def _successor_of(self, leaver: Member) -> MemberId | None:
@@ -370,7 +381,7 @@ class JobMachine:
 
     # -- moves and other requests -------------------------------------------------------------------------------------
 
-    def refusal(self, request: Request) -> str | None:
+    def refusal(self, request: Request) -> Reason | None:
         """Why a request would not be granted now; None if it would."""
         return self.admission.refusal(request)
 
@@ -398,16 +409,16 @@ class JobMachine:
             return []  # somebody is being ended: its rank has to be manned once more
         self.ending.released = True
         members = tuple(member.id for member in self.round.present())
-        over = "the others are at the end of their steps"
+        over = because(Code.OTHERS_FINISHED)
         benched = [m for m in self.roster.seated() if m.rank in self.round.state.absent]
         return [
             *(KillMember(member=member.id, reason=over) for member in benched),
-            self.decision(event.at, DecisionKind.FINISH, "every rank has committed its last step"),
+            self.decision(event.at, DecisionKind.FINISH, because(Code.ALL_FINISHED)),
             self.round.record(),  # nobody who takes over may form this world again
             ReleaseMembers(generation=self.generation, members=members),
         ]
 
-    def stop(self, at: float, outcome: Outcome, reason: str, exit_code: int) -> list[Command]:
+    def stop(self, at: float, outcome: Outcome, reason: Reason, exit_code: int) -> list[Command]:
         """Recorded like a generation: a coordinator that was deposed must not end the job, and whoever takes over must
         not go on with a job that has ended."""
         return [
@@ -427,9 +438,9 @@ class JobMachine:
                 generation=self.generation,
                 kind=DecisionKind.REFUSE,
                 member=MemberId(who),
-                reason=f"{type(event).__name__} from {who}, which is not a member of generation {self.generation}",
+                reason=because(Code.NOT_A_MEMBER, event=type(event).__name__, member=who, generation=self.generation),
             )
         ]
 
-    def decision(self, at: float, kind: DecisionKind, reason: str) -> RecordDecision:
+    def decision(self, at: float, kind: DecisionKind, reason: Reason) -> RecordDecision:
         return RecordDecision(at=at, generation=self.generation, kind=kind, reason=reason)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from understudy.foundation.ids import Generation, MemberId, Rank
 from understudy.protocol.policy import Policy
+from understudy.protocol.reasons import Code, Reason, because
 
 FRESH = 3.0
 """Seconds for which a sighting may be acted upon."""
@@ -68,20 +69,23 @@ class Sighting:
             heard=self.heard,
         )
 
-    def __str__(self) -> str:
-        at = f" ({self.where})" if self.where else ""
+    @property
+    def reason(self) -> Reason:
+        """Times are rounded as they are shown, so that ranks that do the same have the same reason."""
         match self.condition:
             case Condition.STOPPED:
-                return f"stopped (SIGSTOP) for {self.seconds:.1f} s"
+                return because(Code.SEEN_STOPPED, seconds=round(self.seconds, 1))
             case Condition.DEAF:
-                return f"no answer for {self.seconds:.1f} s: something holds its interpreter lock"
+                return because(Code.SEEN_DEAF, seconds=round(self.seconds, 1))
             case Condition.TRACED:
-                return "held by a debugger"
+                return because(Code.SEEN_TRACED)
+            case Condition.BUSY if self.outside:
+                return because(Code.SEEN_BUSY_OUTSIDE, seconds=round(self.seconds), where=self.where)
             case Condition.BUSY:
-                return f"busy {'outside of steps ' if self.outside else ''}for {self.seconds:.0f} s{at}"
+                return because(Code.SEEN_BUSY, seconds=round(self.seconds), where=self.where)
             case Condition.WAITING:
-                return f"waiting for {self.seconds:.0f} s{at}"
-        return "moving"
+                return because(Code.SEEN_WAITING, seconds=round(self.seconds), where=self.where)
+        return because(Code.SEEN_MOVING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +104,10 @@ class Watched:
     def condition(self) -> Condition | None:
         return None if self.sighting is None else self.sighting.condition
 
-    def __str__(self) -> str:
-        return f"rank {self.rank} ({self.member}): {self.sighting}"
+    @property
+    def reason(self) -> Reason:
+        seen = None if self.sighting is None else self.sighting.reason
+        return because(Code.RANK_SEEN, rank=self.rank, member=self.member, seen=seen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,10 +196,10 @@ class Sightings:
             return None
         return sighting.later(at - told_at)
 
-    def last_words(self, member: MemberId) -> str:
+    def last_of(self, member: MemberId) -> Reason | None:
         """Where it was when it was last seen, however long ago."""
         known = self.by_member.get(member)
-        return "" if known is None else str(known[1])
+        return None if known is None else known[1].reason
 
     def keep_only(self, members: Iterable[MemberId]) -> None:
         kept = set(members)

@@ -9,6 +9,7 @@ from understudy.protocol.ending import EndingState
 from understudy.protocol.migration import Migration
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
+from understudy.protocol.reasons import Code, because
 from understudy.protocol.refill import Refill
 from understudy.protocol.roster import Member, Roster, Standing
 from understudy.protocol.round import Round
@@ -46,7 +47,7 @@ class MemberLoss:
         if member.rank is None:
             return self._on_spare_lost(at, member, was_warm, cause)
         if prepared_for_a_move:
-            return self.migration.on_understudy_lost(at, member, cause.detail)
+            return self.migration.on_understudy_lost(at, member, cause.reason)
         if member.rank in self.round.state.absent:
             self.round.state.awaited.discard(member.id)
             useless = (
@@ -61,7 +62,7 @@ class MemberLoss:
             return []  # it has handed its rank over
         if self.ending.released or (cause.kind is CauseKind.EXIT and cause.exit_code == 0):
             return self._on_left(at, member.rank, cause)
-        lost = f"rank {member.rank} (member {member.id}) was lost: {cause.detail}"
+        lost = because(Code.RANK_LOST, rank=member.rank, member=member.id, cause=cause.reason)
         useless = self.crash_loop.why_give_up(member.rank, cause, self.policy.max_deaths_per_step)
         if useless is not None and was_joining and self.round.state.established:
             self.round.state.unfit[member.rank] = Unfit(useless, restart_helps=False)  # those that train are well
@@ -79,7 +80,7 @@ class MemberLoss:
     def _on_spare_lost(self, at: float, member: Member, was_warm: bool, cause: Cause) -> list[Command]:
         if cause.kind is not CauseKind.DISMISSED:  # else we ended it, or its host never heard that it was to start
             self.pool.on_spare_lost(member, was_warm)
-        reason = f"spare {member.id} was lost: {cause.detail}"
+        reason = because(Code.SPARE_LOST, member=member.id, cause=cause.reason)
         if self.ending.released:
             return []  # the job is at its end and needs no spare any more
         if self.round.state.stage is Stage.TRAINING or self.round.state.stage is Stage.FOUNDING:
@@ -89,14 +90,14 @@ class MemberLoss:
     def _on_left(self, at: float, rank: Rank, cause: Cause) -> list[Command]:
         """A script came to its end. All of them: the job is done."""
         if cause.exit_code != 0:
-            reason = f"rank {rank} ended its script with a failure: {cause.detail}"
+            reason = because(Code.SCRIPT_FAILED, rank=rank, cause=cause.reason)
             return self.context.stop(at, Outcome.FAILED, reason, exit_code_for(cause))
         self.ending.left.add(rank)
         if not self.ending.released and self.round.state.stage in (Stage.STOPPING, Stage.FORMING):
-            reason = f"rank {rank} ended its script while the world was being formed again"
+            reason = because(Code.SCRIPT_ENDED_IN_RECOVERY, rank=rank)
             return self.context.stop(at, Outcome.FAILED, reason, exit_code_for(cause))
         if len(self.ending.left) == self.round.present_count:
-            return self.context.stop(at, Outcome.SUCCEEDED, "every rank ended its script", 0)
+            return self.context.stop(at, Outcome.SUCCEEDED, because(Code.ALL_SCRIPTS_ENDED), 0)
         return []
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from understudy.foundation.ids import MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
 from understudy.protocol.commands import AskStep, Command, DecisionKind, RecordDecision
-from understudy.protocol.donors import named
 from understudy.protocol.ending import EndingState
 from understudy.protocol.fallback import FallbackState
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
+from understudy.protocol.reasons import Code, Reason, because
 from understudy.protocol.refill import Refill
 from understudy.protocol.roster import Member, Roster, Standing
 from understudy.protocol.round import Round
@@ -29,7 +29,7 @@ from understudy.protocol.succession import FORGOTTEN
 class MigrationState:
     """`reasons`: of every rank that is to move, whether somebody prepares for it or not."""
 
-    reasons: dict[Rank, str] = field(default_factory=dict)
+    reasons: dict[Rank, Reason] = field(default_factory=dict)
     told: dict[MemberId, StepNumber | None] = field(default_factory=dict, metadata=FORGOTTEN)  # None: has not answered
     ask_again_at: float | None = field(default=None, metadata=FORGOTTEN)
 
@@ -51,20 +51,20 @@ class Migration:
 
     # -- wishes -------------------------------------------------------------------------------------------------------
 
-    def want(self, at: float, ranks: Iterable[Rank], reason: str) -> list[Command]:
+    def want(self, at: float, ranks: Iterable[Rank], reason: Reason) -> list[Command]:
         new = [rank for rank in ranks if rank not in self.state.reasons]
         self.state.reasons.update(dict.fromkeys(new, reason))
         if not new:
             return []
-        return [self._decision(at, DecisionKind.PLAN, f"{named(new)} will move: {reason}"), self.round.record()]
+        plan = because(Code.WILL_MOVE, ranks=tuple(new), why=reason)
+        return [self._decision(at, DecisionKind.PLAN, plan), self.round.record()]
 
-    def give_up(self, at: float, rank: Rank, why: str) -> list[Command]:
-        reason = self.state.reasons.pop(rank, None)
+    def give_up(self, at: float, rank: Rank, why: Reason) -> list[Command]:
+        wanted = self.state.reasons.pop(rank, None)
         self._forget_answers()
-        if reason is None:
+        if wanted is None:
             return []
-        text = f"rank {rank} stays where it is: {why}. It was to move because: {reason}"
-        return [self._decision(at, DecisionKind.NO_MOVE, text, rank)]
+        return [self._decision(at, DecisionKind.NO_MOVE, because(Code.STAYS, rank=rank, why=why, wanted=wanted), rank)]
 
     def settled(self, ranks: Iterable[Rank]) -> None:
         """These ranks have a new holder, in whatever way."""
@@ -110,9 +110,9 @@ class Migration:
             spare = self.pool.warm_spare(self.round.home(rank), at) if wanted else None
             if spare is not None:
                 self._forget_answers()
-                text = f"{spare.id} prepares to take over rank {rank}, which is absent"
+                plan = because(Code.PREPARES_FOR_ABSENT, member=spare.id, rank=rank)
                 commands += [
-                    self._decision(at, DecisionKind.PLAN, text, rank),
+                    self._decision(at, DecisionKind.PLAN, plan, rank),
                     *self.round.seat_absent(spare, rank, at),
                 ]
         if self._can_come_back() and not self.state.told:
@@ -136,25 +136,25 @@ class Migration:
                 continue
             self._forget_answers()  # it is one more to wait for
             self.roster.understudy(spare, rank, self.round.state.generation, at)
-            text = f"{spare.id} prepares to take over rank {rank}: {self.state.reasons[rank]}"
-            commands += [self._decision(at, DecisionKind.PLAN, text, rank), *self.round.outbound.assign(spare)]
+            plan = because(Code.PREPARES, member=spare.id, rank=rank, why=self.state.reasons[rank])
+            commands += [self._decision(at, DecisionKind.PLAN, plan, rank), *self.round.outbound.assign(spare)]
         return commands
 
     def _is_prepared(self, rank: Rank) -> bool:
         return self.roster.members[self.roster.understudies[rank]].standing is Standing.PREPARED
 
-    def on_absent_lost(self, at: float, rank: Rank, useless: str | None) -> list[Command]:
+    def on_absent_lost(self, at: float, rank: Rank, useless: Reason | None) -> list[Command]:
         """Whoever had, or prepared for, a rank without which the world goes on. `useless`: why not to try again."""
         self._forget_answers()
         if useless is None:
             return self.go_on(at)
         self.fallback.hopeless.add(rank)
-        return [self._decision(at, DecisionKind.NO_MOVE, f"rank {rank} stays absent: {useless}", rank)]
+        return [self._decision(at, DecisionKind.NO_MOVE, because(Code.STAYS_ABSENT, rank=rank, why=useless), rank)]
 
-    def on_understudy_lost(self, at: float, member: Member, why: str) -> list[Command]:
+    def on_understudy_lost(self, at: float, member: Member, why: Reason) -> list[Command]:
         """Once is enough: what ended it may well end the next one, and nothing hurries."""
         assert member.rank is not None
-        return self.give_up(at, member.rank, f"{member.id}, which prepared for it, was lost: {why}")
+        return self.give_up(at, member.rank, because(Code.UNDERSTUDY_LOST, member=member.id, why=why))
 
     # -- choosing the boundary ----------------------------------------------------------------------------------------
 
@@ -178,13 +178,14 @@ class Migration:
             back = self._can_come_back()
             return self.round.come_back(event.at, back, boundary, boundary - newest) if back else []
         ranks = sorted(self.roster.understudies)
-        reason = f"{named(ranks)} {'moves' if len(ranks) == 1 else 'move'} before step {boundary}: {self._why(ranks)}"
+        reason = because(Code.MOVES, ranks=tuple(ranks), step=boundary, why=self._why(ranks))
         self._forget_answers()
         self.settled(ranks)
         return self.round.move(event.at, ranks, boundary, boundary - newest, reason)
 
-    def _why(self, ranks: list[Rank]) -> str:
-        return "; ".join(sorted({self.state.reasons[rank] for rank in ranks if rank in self.state.reasons}))
+    def _why(self, ranks: list[Rank]) -> tuple[Reason, ...]:
+        """Each reason once."""
+        return tuple(dict.fromkeys(self.state.reasons[rank] for rank in ranks if rank in self.state.reasons))
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -200,8 +201,8 @@ class Migration:
         if self.round.state.stage is not Stage.TRAINING:
             return []
         late = [member for member in self._preparing() if at >= self._limit(member)]
-        limit = f"it was not prepared within {self.policy.preparation_limit:g} s (--preparation-limit)"
-        commands = self.round.kill(at, late, limit)
+        too_late = because(Code.NOT_PREPARED_IN_TIME, limit=self.policy.preparation_limit)
+        commands = self.round.kill(at, late, too_late)
         if self.state.ask_again_at is not None and at >= self.state.ask_again_at:
             self.state.ask_again_at = at + self.policy.resend_every
             silent = tuple(member for member, step in self.state.told.items() if step is None)
@@ -217,5 +218,5 @@ class Migration:
     def _limit(self, member: Member) -> float:
         return self.round.preparation_deadline(member.id)
 
-    def _decision(self, at: float, kind: DecisionKind, reason: str, rank: Rank | None = None) -> RecordDecision:
+    def _decision(self, at: float, kind: DecisionKind, reason: Reason, rank: Rank | None = None) -> RecordDecision:
         return RecordDecision(at=at, generation=self.round.state.generation, kind=kind, reason=reason, rank=rank)

@@ -6,6 +6,7 @@ Every rank computes this for itself, from where all ranks are; the coordinator u
 from collections.abc import Mapping, Sequence
 
 from understudy.foundation.ids import HostId, Rank
+from understudy.protocol.reasons import Code, Reason, because
 
 
 def keeper_of(rank: Rank, hosts: Mapping[Rank, HostId]) -> Rank | None:
@@ -20,17 +21,11 @@ def pairs_of(rank: Rank, hosts: Mapping[Rank, HostId]) -> tuple[tuple[Rank, Rank
     return tuple((owner, keeper) for owner, keeper in pairs if keeper is not None and rank in (owner, keeper))
 
 
-def cover(alone: Sequence[Rank], hosts: Mapping[Rank, HostId], every: int) -> str:
+def cover(alone: Sequence[Rank], hosts: Mapping[Rank, HostId], every: int) -> Reason:
     """How ranks that have no twin are covered, and against the loss of what. `every`: steps between two copies."""
     if not every:
-        return (
-            "nobody else holds the same bytes, and the loss of such a rank stops the job. More replicas would change "
-            "that, or --peer-memory 1"
-        )
-    cost = "no committed step" if every == 1 else f"at most {every - 1} steps"
+        return because(Code.NO_COVER)
+    again = None if every == 1 else every - 1
     if all(rank in hosts and keeper_of(rank, hosts) is not None for rank in alone):
-        where = "two copies per rank in memory of its own host and two on another host"
-    else:
-        where = "two copies per rank in memory, on its own host only: the loss of the host would stop the job"
-    covered = f"peer memory covers {'it' if len(alone) == 1 else 'them'}: saved every {every} steps"
-    return f"{covered}, {where}; {cost} would run again (--peer-memory)"
+        return because(Code.COVERED, ranks=tuple(alone), every=every, again=again)
+    return because(Code.COVERED_ON_OWN_HOST, ranks=tuple(alone), every=every, again=again)

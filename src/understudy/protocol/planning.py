@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from understudy.foundation.ids import Rank, StepNumber
 from understudy.protocol.commands import Tail
 from understudy.protocol.commit import Action, action_for, judge
-from understudy.protocol.donors import NoDonor, choose_donors, named
+from understudy.protocol.donors import NoDonor, choose_donors
 from understudy.protocol.positions import Position
 from understudy.protocol.probation import StepDown
+from understudy.protocol.reasons import Code, Reason, because
 from understudy.protocol.recovery_kind import ORDINARY, Processes, RecoveryKind, Target
 from understudy.protocol.rungs import Rung
 
@@ -28,17 +29,25 @@ class Situation:
     holdings: Mapping[str, frozenset[int]]
     donors_per_receiver: int
     benched: Mapping[Rank, Position] = field(default_factory=dict)
-    refused: Mapping[Rung, str] = field(default_factory=dict)
-    no_degrade: str = "there is somebody for every rank"
+    refused: Mapping[Rung, Reason] = field(default_factory=dict)
+    no_degrade: Reason = field(default=because(Code.RANKS_FILLED))
     older_only: bool = False  # what is not trusted was left out
     durable_known: bool = True  # everybody has said which checkpoints it could load
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsWanted:
-    """There can be no plan before it is known which durable checkpoints there are."""
+    """There can be no plan before it is known which durable checkpoints there are. `tried`: why no other strategy
+    will do."""
 
-    why: str
+    tried: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlan:
+    """No strategy will do. `tried`: why each of them will not."""
+
+    tried: tuple[Reason, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +58,7 @@ class Plan:
 
     step: StepNumber
     donors: Donors
-    reason: str
+    reason: Reason
     handed: tuple[Rank, ...] = ()
     rewind: bool = False
     rung: Rung = Rung.SWAP
@@ -59,8 +68,8 @@ class Plan:
 
 def make_plan(
     situation: Situation, kind: RecoveryKind = ORDINARY, at_boundary: bool = False
-) -> Plan | CheckpointsWanted | str:
-    """The plan, or the reason why there can be none."""
+) -> Plan | CheckpointsWanted | NoPlan:
+    """The plan, or the reasons why there can be none."""
     step_down = kind.below
     if kind.processes is Processes.SAVING:
         return _plan_to_save(situation)
@@ -71,43 +80,46 @@ def make_plan(
     plan = back or _plan_to_go_on(situation, at_boundary)
     if below is None or not isinstance(plan, Plan):
         return plan
-    return replace(plan, reason=f"{plan.reason}; there was nothing to step down to: {below}")
+    return replace(plan, reason=because(Code.NOTHING_BELOW, plan=plan.reason, tried=below.tried))
 
 
-def _plan_below(situation: Situation, step_down: StepDown) -> Plan | CheckpointsWanted | str:
+def _plan_below(situation: Situation, step_down: StepDown) -> Plan | CheckpointsWanted | NoPlan:
     """With nothing of what is not trusted: not even what members hold that lived through it all."""
     left = {rank: step_down.left_of(position) for rank, position in situation.positions.items()}
     trusted = replace(situation, positions=left, leavers={}, benched={}, older_only=True)
     verdict = judge({**situation.positions, **situation.leavers, **situation.benched})
     newest = None if verdict is None else verdict.step
-    plan = _plan_to_go_back(trusted) or _plan_from_saved(trusted, newest, str(step_down))
+    plan = _plan_to_go_back(trusted) or _plan_from_saved(trusted, newest, (step_down.reason,))
     return replace(plan, distrust=True, rewind=True) if isinstance(plan, Plan) else plan
 
 
-def _plan_to_go_on(situation: Situation, at_boundary: bool) -> Plan | CheckpointsWanted | str:
+def _plan_to_go_on(situation: Situation, at_boundary: bool) -> Plan | CheckpointsWanted | NoPlan:
     known = {**situation.positions, **situation.leavers, **situation.benched}
     verdict = judge(known)
     if verdict is None:
-        return _plan_from_saved(situation, None, "no live rank holds any state")
+        return _plan_from_saved(situation, None, (because(Code.NO_STATE_LEFT),))
     found = _find_donors(situation, verdict.step)
     if isinstance(found, NoDonor):
-        no_swap = f"no swap: {found.reason}{_told_of_older(situation, found.rank, verdict.step)}"
-        why = f"{no_swap}; no degrade: {situation.no_degrade}"
-        return _plan_from_saved(situation, verdict.step, why)
+        no_swap = _no(Rung.SWAP, _why_no_donor(situation, found, verdict.step))
+        return _plan_from_saved(situation, verdict.step, (no_swap, _no(Rung.DEGRADE, situation.no_degrade)))
+    swap = _state_from_twins(situation, found)
     if at_boundary and verdict.committed is None and not any(position.arrived for position in known.values()):
-        reason = f"every rank has stopped before step {verdict.step}"
+        reason = because(Code.AT_BOUNDARY, step=verdict.step, swap=swap)
+    elif verdict.committed is not None:
+        reason = because(Code.COMMIT, why=verdict.reason, swap=swap)
     else:
-        reason = f"{'commit' if verdict.committed is not None else 'retry'}: {verdict.reason}"
-    reason += _told_of_swap(situation, found)
+        reason = because(Code.RETRY, why=verdict.reason, swap=swap)
     return Plan(step=verdict.step, donors=_in_turn(situation, found), reason=reason, handed=_handed(found))
 
 
-def _plan_from_saved(situation: Situation, newest: StepNumber | None, why: str) -> Plan | CheckpointsWanted | str:
+def _plan_from_saved(
+    situation: Situation, newest: StepNumber | None, tried: tuple[Reason, ...]
+) -> Plan | CheckpointsWanted | NoPlan:
     """Peer memory: the newest state that every rank holds, has saved, or can take from somebody who has, or who keeps a
     copy of it. Nobody goes further back than it must; all go back to the same."""
     if Rung.PEER_MEMORY in situation.refused:
         refused = situation.refused[Rung.PEER_MEMORY]
-        return _plan_from_checkpoint(situation, newest, f"{why}; no peer memory: {refused}")
+        return _plan_from_checkpoint(situation, newest, (*tried, _no(Rung.PEER_MEMORY, refused)))
     known = situation.positions.values()
     steps = {step for position in known for step in (*position.saved, *(kept for _, kept in position.keeps))}
     if newest is not None:
@@ -121,32 +133,39 @@ def _plan_from_saved(situation: Situation, newest: StepNumber | None, why: str) 
             return Plan(
                 step=step,
                 donors=_in_turn(situation, found, from_copies),
-                reason=f"{why}; {_told(situation, step, newest, from_copies)}",
+                reason=because(Code.PEER_MEMORY, tried=tried, how=_how_saved(situation, step, newest, from_copies)),
                 handed=_handed(found),
                 rewind=newest is None or step < newest,
                 rung=Rung.PEER_MEMORY,
                 from_copies=tuple(sorted(from_copies)),
             )
-    nothing = "nothing older is saved" if situation.older_only else "nothing is saved"
-    why_not = "no state is saved of every rank" if steps - {newest} else nothing
-    return _plan_from_checkpoint(situation, newest, f"{why}; no peer memory: {why_not}")
+    if steps - {newest}:
+        why = because(Code.NOT_SAVED_BY_ALL)
+    else:
+        why = because(Code.NOTHING_OLDER_SAVED) if situation.older_only else because(Code.NOTHING_SAVED)
+    return _plan_from_checkpoint(situation, newest, (*tried, _no(Rung.PEER_MEMORY, why)))
 
 
-def _plan_from_checkpoint(situation: Situation, newest: StepNumber | None, why: str) -> Plan | CheckpointsWanted | str:
+def _plan_from_checkpoint(
+    situation: Situation, newest: StepNumber | None, tried: tuple[Reason, ...]
+) -> Plan | CheckpointsWanted | NoPlan:
     """The newest one that every rank can load. All load it, also who holds that state: nothing else is known to fit."""
-    why += "; no restart from memory: it would begin with the same state"
+    tried = (*tried, _no(Rung.RESTART, because(Code.SAME_STATE)))
     if Rung.CHECKPOINT in situation.refused:
-        return f"{why}; no durable checkpoint: {situation.refused[Rung.CHECKPOINT]}"
+        return NoPlan((*tried, _no(Rung.CHECKPOINT, situation.refused[Rung.CHECKPOINT])))
     if not situation.durable_known:
-        return CheckpointsWanted(why)
+        return CheckpointsWanted(tried)
     known = [set(position.durable) for position in situation.positions.values()]
     steps = {step for step in set.intersection(*known) if newest is None or step <= newest} if known else set()
     if not steps:
-        nothing = "none is older" if situation.older_only else "none was written"
-        return f"{why}; no durable checkpoint: " + ("none is whole" if any(known) else nothing)
+        if any(known):
+            why = because(Code.NO_WHOLE_CHECKPOINT)
+        else:
+            why = because(Code.NO_OLDER_CHECKPOINT) if situation.older_only else because(Code.NO_CHECKPOINT)
+        return NoPlan((*tried, _no(Rung.CHECKPOINT, why)))
     step = max(steps)
-    again = "" if newest is None else f"; steps {step} to {newest - 1} run again"
-    reason = f"{why}; durable checkpoint: everybody loads the state before step {step}{again}"
+    again = None if newest is None else because(Code.STEPS_RUN_AGAIN, step=step, last=newest - 1)
+    reason = because(Code.CHECKPOINT, tried=tried, step=step, again=again)
     return Plan(step=step, donors=(), reason=reason, rewind=True, rung=Rung.CHECKPOINT)
 
 
@@ -154,7 +173,7 @@ def _plan_to_save(situation: Situation) -> Plan:
     """Before all processes begin anew: the newest state is saved by whoever has it without help. Somebody has one."""
     verdict = judge(situation.positions)
     assert verdict is not None
-    reason = f"the state before step {verdict.step} is saved, and then all processes begin anew; {verdict.reason}"
+    reason = because(Code.STATE_IS_SAVED, step=verdict.step, why=verdict.reason)
     return Plan(step=verdict.step, donors=(), reason=reason, rung=Rung.RESTART)
 
 
@@ -168,33 +187,43 @@ def _keepers(situation: Situation, step: StepNumber) -> dict[Rank, Rank]:
     return found
 
 
-def _told(situation: Situation, step: StepNumber, newest: StepNumber | None, from_copies: Mapping[Rank, Rank]) -> str:
-    copies = [f"rank {keeper} keeps a copy of rank {rank}'s" for rank, keeper in sorted(from_copies.items())]
-    if newest is not None and step < newest:
-        again = f"step {step} runs" if step + 1 == newest else f"steps {step} to {newest - 1} run"
-        back = f"everybody goes back to the state before step {step}, which all have saved"
-        return f"peer memory: {'; '.join((back, *copies))}; {again} again"
-    who = [rank for rank, p in sorted(situation.positions.items()) if p.holds is None and step in p.saved]
-    saved = [f"{named(who)} {'has' if len(who) == 1 else 'have'} saved the state before step {step}"] if who else []
-    return f"peer memory: {'; '.join((*saved, *(f'{copy} state before step {step}' for copy in copies)))}"
+def _no(rung: Rung, why: Reason) -> Reason:
+    return because(Code.NO_STRATEGY, strategy=rung.value, why=why)
 
 
-def _told_of_swap(situation: Situation, found: dict[Rank, tuple[Rank, ...]]) -> str:
+def _how_saved(
+    situation: Situation, step: StepNumber, newest: StepNumber | None, from_copies: Mapping[Rank, Rank]
+) -> tuple[Reason, ...]:
+    goes_back = newest is not None and step < newest
+    of_step = None if goes_back else step
+    copies = [
+        because(Code.KEEPS_COPY, keeper=keeper, rank=rank, step=of_step) for rank, keeper in sorted(from_copies.items())
+    ]
+    if newest is not None and goes_back:
+        again = (
+            because(Code.STEP_RUNS_AGAIN, step=step)
+            if step + 1 == newest
+            else because(Code.STEPS_RUN_AGAIN, step=step, last=newest - 1)
+        )
+        return (because(Code.GOES_BACK_TO_SAVED, step=step), *copies, again)
+    ranks = tuple(rank for rank, p in sorted(situation.positions.items()) if p.holds is None and step in p.saved)
+    return (because(Code.HAS_SAVED, ranks=ranks, step=step), *copies) if ranks else tuple(copies)
+
+
+def _state_from_twins(situation: Situation, found: dict[Rank, tuple[Rank, ...]]) -> Reason | None:
     empty = [rank for rank in sorted(found) if situation.positions[rank].holds is None and rank not in found[rank]]
-    takes = "takes its state" if len(empty) == 1 else "take their state"
-    return f"; swap: {named(empty)} {takes} from ranks that hold the same bytes" if empty else ""
+    return because(Code.STATE_FROM_TWINS, ranks=tuple(empty)) if empty else None
 
 
-def _told_of_older(situation: Situation, rank: Rank, step: StepNumber) -> str:
-    """Ranks without which the world went on still hold that shard, as it was then."""
+def _why_no_donor(situation: Situation, found: NoDonor, step: StepNumber) -> Reason:
+    """Ranks without which the world went on may still hold that shard, as it was then."""
     known = {**situation.positions, **situation.benched}
-    key = situation.twin_keys.get(rank)
+    key = situation.twin_keys.get(found.rank)
     held = {twin: p.holds for twin, p in known.items() if p.holds is not None and situation.twin_keys.get(twin) == key}
     if key is None or not held or (newest := max(held.values())) >= step:
-        return ""
-    who = [twin for twin in sorted(held) if held[twin] == newest]
-    holds = "holds" if len(who) == 1 else "hold"
-    return f", but {named(who)} {holds} it as it was before step {newest}: older than what the others hold"
+        return found.reason
+    older = tuple(twin for twin in sorted(held) if held[twin] == newest)
+    return because(Code.ONLY_OLDER_STATE, why=found.reason, ranks=older, step=newest)
 
 
 def _handed(found: dict[Rank, tuple[Rank, ...]]) -> tuple[Rank, ...]:
@@ -260,7 +289,7 @@ def _plan_to_go_back(situation: Situation) -> Plan | None:
         givers = [rank for rank, position in situation.positions.items() if position.kept == step]
         found = _choose(situation, set(situation.positions) - set(givers), givers)
         if not isinstance(found, NoDonor):
-            reason = f"rewind: everybody goes back to the state before step {step}, on which all twins agreed"
+            reason = because(Code.REWIND, step=step)
             return Plan(step=step, donors=_in_turn(situation, found), reason=reason, rewind=True)
     return None
 

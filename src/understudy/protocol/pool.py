@@ -7,8 +7,13 @@ from understudy.foundation.ids import Generation, HostId, Rank
 from understudy.protocol.commands import Command, DecisionKind, RecordDecision, Seat, StartMember
 from understudy.protocol.hosts import Host, Hosts
 from understudy.protocol.policy import Policy
+from understudy.protocol.reasons import Code, Reason, because
 from understudy.protocol.roster import Member, Roster
 from understudy.protocol.succession import FORGOTTEN
+
+_NO_HOST = because(Code.NO_HOST)
+_NO_SPARES_OFFERED = because(Code.NO_SPARES_OFFERED)
+_POOL_LOW = because(Code.POOL_LOW)
 
 
 @dataclass(slots=True)
@@ -40,35 +45,31 @@ class SparePool:
 
     # -- may a process be started? ------------------------------------------------------------------------------------
 
-    def cannot_start(self, at: float, freed: Sequence[HostId] = ()) -> str | None:
+    def cannot_start(self, at: float, freed: Sequence[HostId] = ()) -> Reason | None:
         """Why no further process may be started anywhere. `freed`: hosts of processes that would be ended before."""
         if self.state.replacements >= self.policy.max_replacements:
-            return f"all {self.policy.max_replacements} replacements are used up (--max-replacements)"
+            return because(Code.NO_REPLACEMENTS_LEFT, limit=self.policy.max_replacements)
         reasons = [self._cannot_seat_on(host, at, freed) for host in self.hosts.present()]
         if not reasons:
-            return "no host is there"
+            return _NO_HOST
         return None if None in reasons else reasons[0]
 
-    def _cannot_start_on(self, host: Host, at: float, freed: Sequence[HostId] = ()) -> str | None:
+    def _cannot_start_on(self, host: Host, at: float, freed: Sequence[HostId] = ()) -> Reason | None:
         if not self.hosts.offer_spares:
-            return "the job was started with --spares 0"
+            return _NO_SPARES_OFFERED
         if host.failures_in_a_row >= self.policy.spare_failures_in_a_row:
-            return f"{host.failures_in_a_row} spares in a row died before they were warm: the host is not healthy"
+            return because(Code.SPARES_DIE_EARLY, count=host.failures_in_a_row)
         if not self.hosts.usable(host.id, at):
-            return f"host {host.id} is under suspicion"
+            return because(Code.HOST_SUSPECT, host=host.id)
         if not self._room(host, freed):
-            return f"host {host.id} is full, and so is every other one"
+            return because(Code.HOSTS_FULL, host=host.id)
         return None
 
-    def _cannot_seat_on(self, host: Host, at: float, freed: Sequence[HostId] = ()) -> str | None:
+    def _cannot_seat_on(self, host: Host, at: float, freed: Sequence[HostId] = ()) -> Reason | None:
         """Why no process may be started there for a rank."""
         if (no_way := self._cannot_start_on(host, at, freed)) is not None:
             return no_way
-        return (
-            None
-            if self._places_left(host, freed)
-            else f"every place of host {host.id} is taken, and of every other one"
-        )
+        return None if self._places_left(host, freed) else because(Code.PLACES_TAKEN, host=host.id)
 
     def _room(self, host: Host, freed: Sequence[HostId] = ()) -> int:
         """For how many more processes."""
@@ -81,7 +82,7 @@ class SparePool:
     def _room_for_ranks(self, host: Host, freed: Sequence[HostId] = ()) -> int:
         return min(self._room(host, freed), self._places_left(host, freed))
 
-    def cannot_fill(self, vacancies: int, at: float, freed: Sequence[HostId] = ()) -> str | None:
+    def cannot_fill(self, vacancies: int, at: float, freed: Sequence[HostId] = ()) -> Reason | None:
         """Why so many vacant ranks cannot be manned: no spare, and none may be started. A host that is silent right now
         may still come back with its spares. `freed`: hosts of those that would be ended to make the ranks vacant."""
         missing = vacancies - self._usable_spares(at, freed)
@@ -89,7 +90,7 @@ class SparePool:
             return None
         no_way = self.cannot_start(at, freed)
         if no_way is None and missing > sum(self._room_for_ranks(host, freed) for host in self._willing(at, freed)):
-            no_way = f"there is no room for {vacancies} ranks: every host is full or under suspicion"
+            no_way = because(Code.NO_ROOM, count=vacancies)
         silent = (self.hosts.by_id[id_] for id_ in self.hosts.silent)
         hope = no_way is not None and any(self._room(host) or self.roster.spares_on.get(host.id) for host in silent)
         return None if hope else no_way
@@ -201,7 +202,9 @@ class SparePool:
             return self._room(host)
         return max(0, host.spares - self.roster.spares_on.get(host.id, 0))
 
-    def refill(self, at: float, generation: Generation, reason: str = "", first: bool = False) -> list[Command]:
+    def refill(
+        self, at: float, generation: Generation, reason: Reason = _POOL_LOW, first: bool = False
+    ) -> list[Command]:
         """Bring the pool of every host back to its size, or say once why not."""
         commands: list[Command] = []
         for host in self.hosts.present():
@@ -214,21 +217,20 @@ class SparePool:
                     break
                 member, start = self.start(None, host.id, first)
                 if not first:
-                    why = reason or "the pool is below its size"
                     commands.append(
                         RecordDecision(
-                            at=at, generation=generation, kind=DecisionKind.REFILL, member=member.id, reason=why
+                            at=at, generation=generation, kind=DecisionKind.REFILL, member=member.id, reason=reason
                         )
                     )
                 commands += start
         return commands
 
-    def _no_refill(self, host: Host, at: float) -> str | None:
+    def _no_refill(self, host: Host, at: float) -> Reason | None:
         if self.state.replacements >= self.policy.max_replacements:
             return self.cannot_start(at)
         return self._cannot_start_on(host, at)
 
-    def _complain(self, at: float, generation: Generation, why: str) -> list[Command]:
+    def _complain(self, at: float, generation: Generation, why: Reason) -> list[Command]:
         if self.state.complained:
             return []
         self.state.complained = True

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from understudy.foundation.ids import StepNumber
 from understudy.protocol.commands import ResumeAt
 from understudy.protocol.positions import Position
+from understudy.protocol.reasons import Code, Reason, because
 from understudy.protocol.rungs import Rung
 
 
@@ -81,8 +82,10 @@ class StepDown:
             keeps=tuple((rank, step) for rank, step in position.keeps if self.allows(Source.SAVED, step)),
         )
 
-    def __str__(self) -> str:
-        return f"no {self.bad.rung.value}: the state that came by it before step {self.bad.step} is not trusted"
+    @property
+    def reason(self) -> Reason:
+        why = because(Code.NOT_TRUSTED, step=self.bad.step)
+        return because(Code.NO_STRATEGY, strategy=self.bad.rung.value, why=why)
 
 
 def steps_to_watch(machine_wants: int, plan: ResumeAt, degraded: bool, running: Probation | None, moved: bool) -> int:

@@ -3,6 +3,7 @@
 from understudy.protocol.commands import Command, StartMember
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
+from understudy.protocol.reasons import Reason
 from understudy.protocol.roster import Roster
 from understudy.protocol.round import Round
 from understudy.protocol.stages import Stage
@@ -12,7 +13,7 @@ class Refill:
     def __init__(self, policy: Policy, roster: Roster, pool: SparePool, round_: Round) -> None:
         self.policy, self.roster, self.pool, self.round = policy, roster, pool, round_
 
-    def refill(self, at: float, reason: str) -> list[Command]:
+    def refill(self, at: float, reason: Reason) -> list[Command]:
         """What is started is recorded first, so that whoever takes over knows it and gives no name twice. A host that
         is under suspicion gets its spares when that is over."""
         commands = self.pool.refill(at, self.round.state.generation, reason)
@@ -20,7 +21,7 @@ class Refill:
         started = any(isinstance(command, StartMember) for command in commands)
         return [self.round.record(), *commands] if started else commands
 
-    def now(self, at: float, reason: str) -> list[Command]:
+    def now(self, at: float, reason: Reason) -> list[Command]:
         return self.refill(at, reason) if self.round.state.stage is Stage.TRAINING else []
 
     def soon(self, at: float) -> None:

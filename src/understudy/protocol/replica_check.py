@@ -17,8 +17,8 @@ from understudy.protocol import events as ev
 from understudy.protocol.checks import Checks
 from understudy.protocol.commands import Command, DecisionKind, KeepAgreed, KillMember, Outcome
 from understudy.protocol.context import Context
-from understudy.protocol.donors import named
 from understudy.protocol.ending import EndingState
+from understudy.protocol.reasons import Code, Reason, because
 from understudy.protocol.recovery_kind import Target
 from understudy.protocol.roster import Member, Roster
 from understudy.protocol.round import Round
@@ -42,13 +42,12 @@ class Finding:
     def agreed(self) -> bool:
         return not self.odd and not self.torn
 
-    def __str__(self) -> str:
-        words = []
-        if self.odd:
-            words.append(f"{named(self.odd)} {'holds' if len(self.odd) == 1 else 'hold'} other bytes than most twins")
-        if self.torn:
-            words.append(f"{named(self.torn)} hold different bytes, and nobody can tell who is right")
-        return f"{'; '.join(words)} after step {self.step - 1}"
+    def reason(self, agreed: StepNumber | None) -> Reason:
+        """`agreed`: the newest state that all twins had in common."""
+        found = (because(Code.OUTLIERS, ranks=self.odd),) if self.odd else ()
+        found += (because(Code.UNDECIDABLE, ranks=self.torn),) if self.torn else ()
+        since = because(Code.NEVER_AGREED) if agreed is None else because(Code.AGREED_BEFORE, step=agreed)
+        return because(Code.TWINS_DIFFER, found=found, step=self.step - 1, since=since)
 
 
 @dataclass(slots=True)
@@ -151,10 +150,9 @@ class ReplicaCheck:
 
     def _on_disagreement(self, at: float, finding: Finding) -> list[Command]:
         agreed = self.state.agreed
-        since = "no state was agreed on before" if agreed is None else f"all agreed before step {agreed}"
-        reason = f"{finding}; {since}"
+        reason = finding.reason(agreed)
         if finding.torn and self.state.torn_at == finding.step:
-            return self.context.stop(at, Outcome.FAILED, f"{reason}; to compute it again did not help", 1)
+            return self.context.stop(at, Outcome.FAILED, because(Code.TWINS_STILL_DIFFER, cause=reason), 1)
         self.state.torn_at = finding.step if finding.torn else None
         target = Target.NEWEST if agreed is None else Target.AGREED
         self.round.state.kind = replace(self.round.state.kind, target=target)

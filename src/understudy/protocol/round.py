@@ -19,15 +19,16 @@ from understudy.protocol.commands import (
     Seat,
     StartMember,
 )
-from understudy.protocol.donors import named, without_twin
+from understudy.protocol.donors import without_twin
 from understudy.protocol.hosts import Hosts
 from understudy.protocol.neighbours import cover
 from understudy.protocol.outbound import Outbound
-from understudy.protocol.planning import CheckpointsWanted, Situation, make_plan, tail_of
+from understudy.protocol.planning import CheckpointsWanted, NoPlan, Situation, make_plan, tail_of
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
 from understudy.protocol.positions import Position
 from understudy.protocol.probation import steps_to_watch
+from understudy.protocol.reasons import Code, Reason, because
 from understudy.protocol.recovery_kind import Processes, RecoveryKind
 from understudy.protocol.roster import Member, Roster, Standing
 from understudy.protocol.round_state import RoundState
@@ -49,7 +50,7 @@ class Round:
 
     # -- founding -------------------------------------------------------------------------------------------------
 
-    def found(self, at: float, reason: str) -> list[Command]:
+    def found(self, at: float, reason: Reason) -> list[Command]:
         """Man every rank anew. The very first generation is founded like every later start over."""
         first = self.state.generation == 0
         self.state.start_overs += 0 if first else 1
@@ -96,28 +97,23 @@ class Round:
         all_known = known_before < len(self.state.twin_keys) == self.policy.world_size
         warnings = self._warn_of_ranks_without_twin(at) if all_known else []
         if news and event.began_at:
-            text = (
-                f"{Rung.CHECKPOINT.value}: the job began with the state before step {event.began_at}, which an earlier "
-                "run had written: no process of that run was left, so no other rung could hold"
-            )
-            warnings.append(self.decision(at, DecisionKind.CHECKPOINT, text, step=event.began_at))
+            began = because(Code.BEGAN_WITH_CHECKPOINT, step=event.began_at)
+            warnings.append(self.decision(at, DecisionKind.CHECKPOINT, began, step=event.began_at))
         return [self.record(), *warnings] if news else warnings  # whoever takes over must not start over
 
     def _warn_of_ranks_without_twin(self, at: float) -> list[Command]:
         alone = without_twin(self.state.twin_keys, self.state.holdings)
         if not alone:
             return []
-        who = f"{named(alone)} of {self.policy.world_size} {'has' if len(alone) == 1 else 'have'} no twin"
         hosts = {rank: host for rank, (host, _) in self.state.homes.items()}
         covered = cover(alone, hosts, self.policy.peer_memory)
-        return [self.decision(at, DecisionKind.WARN, f"{who}: {covered}")]
+        warning = because(Code.NO_TWIN, ranks=alone, world=self.policy.world_size, cover=covered)
+        return [self.decision(at, DecisionKind.WARN, warning)]
 
-    def cannot_start_over(self) -> str | None:
+    def cannot_start_over(self) -> Reason | None:
         if self.state.start_overs >= self.policy.max_start_overs:
-            return (
-                f"the world has started over {self.state.start_overs} times without a first commit "
-                f"(limit {self.policy.max_start_overs}, --max-restarts)"
-            )
+            limit = self.policy.max_start_overs
+            return because(Code.START_OVERS_SPENT, count=self.state.start_overs, limit=limit)
         return None
 
     # -- opening --------------------------------------------------------------------------------------------------
@@ -135,15 +131,15 @@ class Round:
         """Members with a rank that the world does not go on without, by rank."""
         return [member for member in self.roster.seated() if member.rank not in self.state.absent]
 
-    def cannot_open(self) -> str | None:
+    def cannot_open(self) -> Reason | None:
         if self.state.attempts >= self.policy.recovery_attempts:
-            return f"{self.state.attempts} generations in a row did not resume"
+            return because(Code.GENERATIONS_FAILED, count=self.state.attempts)
         return None
 
     def open(
         self,
         at: float,
-        reason: str,
+        reason: Reason,
         kind: DecisionKind,
         rank: Rank | None = None,
         member: MemberId | None = None,
@@ -158,7 +154,7 @@ class Round:
         manned = self.man_vacancies(at) if self.state.established else []
         return [self.decision(at, kind, reason, rank, member), self.record(), *self.outbound.leave(told), *manned]
 
-    def move(self, at: float, ranks: list[Rank], boundary: StepNumber, steps: int, reason: str) -> list[Command]:
+    def move(self, at: float, ranks: list[Rank], boundary: StepNumber, steps: int, reason: Reason) -> list[Command]:
         """Abandon the current generation at a boundary, so many `steps` from now. The understudies of `ranks` are
         prepared, and hold them from now on."""
         self._next_generation(at, reason)
@@ -174,10 +170,11 @@ class Round:
         return [self.decision(at, DecisionKind.MOVE, reason, step=boundary), self.record(), *self.outbound.leave(told)]
 
     def come_back(self, at: float, ranks: list[Rank], boundary: StepNumber, steps: int) -> list[Command]:
-        """There is somebody prepared for each of these absent ranks: they come back at a boundary."""
+        """A process is prepared for each of these absent ranks: they come back at a boundary."""
         self.state.absent -= frozenset(ranks)
-        rest = f"still absent: {named(sorted(self.state.absent))}" if self.state.absent else "the world is whole again"
-        reason = f"{named(ranks)} {'comes' if len(ranks) == 1 else 'come'} back before step {boundary}: {rest}"
+        absent = tuple(sorted(self.state.absent))
+        rest = because(Code.STILL_ABSENT, ranks=absent) if absent else because(Code.WHOLE_AGAIN)
+        reason = because(Code.COMES_BACK, ranks=tuple(ranks), step=boundary, rest=rest)
         return self.move(at, [], boundary, steps, reason)
 
     def seat_absent(self, spare: Member, rank: Rank, at: float) -> list[Command]:
@@ -263,7 +260,7 @@ class Round:
         well = [host for host in self.hosts.present() if self.hosts.usable(host.id, at)]
         return min(well, key=lambda host: (host.place, host.id)).id if well else self.state.store
 
-    def _next_generation(self, at: float, reason: str) -> None:
+    def _next_generation(self, at: float, reason: Reason) -> None:
         self.state.generation = Generation(self.state.generation + 1)
         self.state.store = self._choose_store(at)
         self.state.reason, self.state.opened_at = reason, at
@@ -314,12 +311,12 @@ class Round:
             self.state.asked_for_checkpoints.discard(member.id)
         return []
 
-    def _ask_for_checkpoints(self, at: float, why: str) -> list[Command]:
+    def _ask_for_checkpoints(self, at: float, tried: tuple[Reason, ...]) -> list[Command]:
         members = tuple(member.id for member in self.present())
         self.state.asked_for_checkpoints = set(members)
         self.state.resend_at = at + self.policy.resend_every
-        text = f"{self.state.reason}; {why}; durable checkpoints are looked for"
-        return [self.decision(at, DecisionKind.WAIT, text), *self.outbound.ask_for_checkpoints()]
+        reason = because(Code.CHECKPOINTS_WANTED, cause=self.state.reason, tried=tried)
+        return [self.decision(at, DecisionKind.WAIT, reason), *self.outbound.ask_for_checkpoints()]
 
     def _learn(self, rank: Rank, twin_key: str, holdings: tuple[int, ...]) -> None:
         """What a rank holds stays the same for as long as its world; that somebody does not say it again means
@@ -337,7 +334,9 @@ class Round:
 
     # -- verdict ----------------------------------------------------------------------------------------------------
 
-    def verdict(self, at: float, refused: Mapping[Rung, str], no_degrade: str, degraded: bool) -> list[Command] | str:
+    def verdict(
+        self, at: float, refused: Mapping[Rung, Reason], no_degrade: Reason, degraded: bool
+    ) -> list[Command] | Reason:
         """The plan for this generation, or the reason why there can be none. `refused`: rungs that may not be taken."""
         situation = Situation(
             positions={
@@ -356,10 +355,10 @@ class Round:
         )
         at_boundary = self.state.boundary is not None
         plan = make_plan(situation, self.state.kind, at_boundary)
-        if isinstance(plan, str):
-            return f"{self.state.reason}; {plan}"
+        if isinstance(plan, NoPlan):
+            return because(Code.CANNOT_GO_ON, cause=self.state.reason, tried=plan.tried)
         if isinstance(plan, CheckpointsWanted):
-            return self._ask_for_checkpoints(at, plan.why)
+            return self._ask_for_checkpoints(at, plan.tried)
         members = self.present()
         if plan.rung is Rung.RESTART:
             members = [member for member in members if member.rank in self.state.positions]  # who rehearses has nothing
@@ -408,7 +407,7 @@ class Round:
         self.state.kind = RecoveryKind(below=self.state.kind.below)  # which the checks after a recovery take note of
         resumed = self.decision(event.at, DecisionKind.RESUMED, self.state.reason, step=self.state.plan.step)
         over: list[Command] = [
-            KillMember(member=leaver.id, reason=f"it has handed rank {leaver.rank} over")
+            KillMember(member=leaver.id, reason=because(Code.HANDED_OVER, rank=leaver.rank))
             for leaver in self.roster.departing()
         ]
         return [self.record(), resumed, *over]  # whoever takes over from us must know that nothing is under way
@@ -430,7 +429,7 @@ class Round:
         """... and waits to be ended."""
         return self.is_saving and not self.state.awaited
 
-    def kill(self, at: float, members: list[Member], reason: str) -> list[Command]:
+    def kill(self, at: float, members: list[Member], reason: Reason) -> list[Command]:
         """End members of which `watchdog` has evidence enough, or as somebody asked. Their loss opens the next
         generation."""
         commands: list[Command] = []
@@ -458,7 +457,7 @@ class Round:
         self,
         at: float,
         kind: DecisionKind,
-        reason: str,
+        reason: Reason,
         rank: Rank | None = None,
         member: MemberId | None = None,
         step: StepNumber | None = None,

@@ -10,6 +10,7 @@ from understudy.protocol.commands import ResumeAt
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.positions import Position
 from understudy.protocol.probation import Probation
+from understudy.protocol.reasons import Code, Reason, because
 from understudy.protocol.recovery_kind import ORDINARY, RecoveryKind
 from understudy.protocol.stages import Stage
 from understudy.protocol.succession import FORGOTTEN
@@ -19,7 +20,7 @@ from understudy.protocol.succession import FORGOTTEN
 class Unfit:
     """Why no replacement can be made equal to a rank, though others could be: `restart_helps` when all begin anew."""
 
-    why: str
+    why: Reason
     restart_helps: bool
 
 
@@ -28,7 +29,7 @@ class RoundState:
     stage: Stage = Stage.FOUNDING
     generation: Generation = Generation(0)
     founded_in: Generation = Generation(0)
-    reason: str = field(default="", metadata=FORGOTTEN)
+    reason: Reason = field(default=because(Code.JOB_BEGINS), metadata=FORGOTTEN)  # why it was opened
     opened_at: float = field(default=0.0, metadata=FORGOTTEN)  # when this generation was
     setup_seconds: float = 0.0  # from the founding of the world to its first step
     pace: float = 0.0

@@ -4,6 +4,8 @@ when which is taken."""
 import enum
 from dataclasses import dataclass
 
+from understudy.protocol.reasons import Code, Reason, because
+
 
 class Rung(enum.Enum):
     SWAP = "swap"  # somebody takes over the rank, and its state comes from whoever else holds it
@@ -23,11 +25,11 @@ class RungLimits:
     restart: int | None = 2  # --max-restarts-from-memory
     checkpoint: int | None = None
 
-    def refusal(self, rung: Rung, taken: int) -> str | None:
+    def refusal(self, rung: Rung, taken: int) -> Reason | None:
         """Why a rung may not be taken once more."""
         limit: int | None = getattr(self, rung.name.lower())
         if limit is None or taken < limit:
             return None
         if limit == 0:
-            return f"it is not allowed (policy: {rung.value})"
-        return f"{'it was taken once' if limit == 1 else f'all {limit} are used up'} (policy: {rung.value} budget)"
+            return because(Code.NOT_ALLOWED, strategy=rung.value)
+        return because(Code.BUDGET_SPENT, limit=limit, strategy=rung.value)

@@ -11,6 +11,7 @@ from understudy.foundation.ids import MemberId, Rank
 from understudy.protocol.commands import Command
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
+from understudy.protocol.reasons import Code, because
 from understudy.protocol.roster import Roster, Standing
 from understudy.protocol.stages import Stage
 from understudy.protocol.state import State
@@ -48,7 +49,7 @@ def take_over(policy: Policy, facts: State, at: float) -> tuple[JobMachine, tupl
         return machine, (state.ending.stopped,)
     if state.round.stage not in _SETTLED:
         state.round.stage = Stage.STOPPING
-        return machine, machine.open_again(at, "a new coordinator took over while the world was being formed again")
+        return machine, machine.open_again(at, because(Code.COORDINATOR_CHANGED))
     state.round.stage = Stage.TRAINING if state.round.established else Stage.FOUNDING
     return machine, ()
 

@@ -16,7 +16,7 @@ from understudy.protocol import deadlines
 from understudy.protocol import events as ev
 from understudy.protocol.commands import Command, DecisionKind, Outcome, WatchClosely
 from understudy.protocol.context import Context
-from understudy.protocol.donors import NoDonor, choose_donors, named
+from understudy.protocol.donors import NoDonor, choose_donors
 from understudy.protocol.ending import EndingState
 from understudy.protocol.fallback import Fallback
 from understudy.protocol.hosts import Hosts
@@ -34,6 +34,7 @@ from understudy.protocol.liveness import (
 )
 from understudy.protocol.policy import Policy
 from understudy.protocol.pool import SparePool
+from understudy.protocol.reasons import Code, Reason, because
 from understudy.protocol.roster import Member, Roster, Standing
 from understudy.protocol.round import Round
 from understudy.protocol.stages import Stage
@@ -62,7 +63,7 @@ class WatchdogState:
     remark_gap: float = field(default=0.0, metadata=FORGOTTEN)
     patience: int = field(default=1, metadata=FORGOTTEN)
     patient_until: float = field(default=float("-inf"), metadata=FORGOTTEN)
-    contact_lost: tuple[float, str] | None = field(default=None, metadata=FORGOTTEN)  # when first told, and by whom
+    contact_lost: tuple[float, Reason] | None = field(default=None, metadata=FORGOTTEN)  # when first told, and by whom
     barren: tuple[StepNumber | None, int] = (None, 0)
     heard_at: dict[MemberId, float] = field(default_factory=dict, metadata=FORGOTTEN)  # members know this generation
 
@@ -142,7 +143,8 @@ class Watchdog:
             return []
         trains = self.round.state.stage in (Stage.TRAINING, Stage.FOUNDING) and not self.ending.released
         if event.generation == self.round.state.generation and trains and self.state.contact_lost is None:
-            self.state.contact_lost = event.at, f"rank {member.rank} ({member.id}) lost contact: {event.why}"
+            lost = because(Code.LOST_CONTACT, rank=member.rank, member=member.id, text=event.why)
+            self.state.contact_lost = event.at, lost
         return []
 
     def on_tick(self, at: float) -> list[Command]:
@@ -151,8 +153,7 @@ class Watchdog:
         if lost is not None and at >= lost[0] + _CONTACT_GRACE:
             watchdog.contact_lost = (at, lost[1]) if self.hosts.silent else None  # that host comes back or is lost
             if not self.hosts.silent:
-                reason = f"{lost[1]}; no process was lost, so the groups are formed again"
-                return self.context.open(at, reason, DecisionKind.ALARM)
+                return self.context.open(at, because(Code.NO_LOSS_KNOWN, cause=lost[1]), DecisionKind.ALARM)
         if watchdog.look_at is not None and at >= watchdog.look_at:
             return self.judge(at)
         return []
@@ -193,15 +194,17 @@ class Watchdog:
             return self._ask(at) if found.gone or found.late or found.deadlock is not None else []
         ended, kept = self._split(at, found.gone, [*found.gone, *found.late])
         if ended:
-            return self._end(at, ended, "while others wait for it")
+            return self._end(at, ended, because(Code.OTHERS_WAIT))
         late, kept_late = self._split(at, found.late, [*found.gone, *found.late], alive=True)
         if late:
-            reason = f"{'; '.join(map(str, late))}; all others wait for it, and it is replaced unless it comes back now"
+            reason = because(Code.LATE, seen=tuple(watched.reason for watched in late))
             return self.context.open(at, reason, DecisionKind.ALARM)
         if found.deadlock is not None:
             return self._on_deadlock(at, found.deadlock, members)
         watchdog.look_at = at + self._until_next(at, members)
-        return self._remark(at, self._words_on_training(members, {**kept, **kept_late}), _oldest(still))
+        if not self._remark_is_due(at, _oldest(still)):
+            return []
+        return self._remark(at, self._why_training_waits(members, {**kept, **kept_late}))
 
     def _until_next(self, at: float, members: Sequence[Watched]) -> float:
         """Seconds until something may have to be done: not more often than needed, since thousands may be asked."""
@@ -221,8 +224,7 @@ class Watchdog:
     def _on_deadlock(self, at: float, seconds: float, members: Sequence[Watched]) -> list[Command]:
         """Nobody is ended: whatever they wait for, to form the groups again frees them."""
         watchdog = self.state
-        doing = _in_groups(members)
-        reason = f"all ranks have waited for each other for {seconds:.1f} s (--hang-floor, --hang-factor): {doing}"
+        reason = because(Code.DEADLOCK, seconds=seconds, seen=_in_groups(members))
         watchdog.patience = min(2 * watchdog.patience, _MOST_PATIENCE)
         watchdog.patient_until = at + _PATIENT_FOR
         return self.context.open(at, reason, DecisionKind.ALARM)
@@ -235,17 +237,17 @@ class Watchdog:
         members = [self._watched(member, at) for member in self.roster.seated()]
         gone = [watched for watched in members if self._gone_in_setup(watched.sighting)]
         if gone:
-            return self._end(at, gone, "in the setup of a new world")
+            return self._end(at, gone, because(Code.IN_SETUP))
         lasted = at - round_.opened_at
         if lasted >= policy.setup_timeout:
             slow = [watched for watched in members if watched.condition is not Condition.WAITING] or members
-            why = f"no first step within {policy.setup_timeout:g} s (--setup-timeout)"
-            return self._end(at, slow, why)
+            return self._end(at, slow, because(Code.SETUP_TIMEOUT, limit=policy.setup_timeout))
         watchdog.look_at = at + (_LOOK_EVERY if any(w.condition in UNRESPONSIVE for w in members) else 10.0)
         if lasted < _FIRST_REMARK_ON_SETUP:
             return []
         asked = self._ask(at) if any(watched.sighting is None for watched in members) else []
-        return asked + self._remark(at, self._words_on_setup(members, lasted), lasted)
+        due = self._remark_is_due(at, lasted)
+        return asked + (self._remark(at, self._why_setup_lasts(members, lasted)) if due else [])
 
     def _judge_gathering(self, at: float) -> list[Command]:
         """The world is founded when enough hosts are there. Until then nothing is lost by giving up; machines are
@@ -253,14 +255,15 @@ class Watchdog:
         watchdog, policy = self.state, self.policy
         since = self.round.state.opened_at
         there = [host.id for host in self.hosts.present() if host.ranks]
-        names = f" ({', '.join(there[:8])}{', ...' if len(there) > 8 else ''})" if there else ""
-        missing = f"{len(there)} of {policy.hosts} hosts are there{names}"
+        names = (*there[:8], "...") if len(there) > 8 else tuple(there)
+        present = because(Code.HOSTS_PRESENT, count=len(there), wanted=policy.hosts, hosts=names)
         if at - since >= policy.setup_timeout:
-            why = f"no world within {policy.setup_timeout:g} s (--setup-timeout): only {missing}"
+            why = because(Code.HOSTS_MISSING, limit=policy.setup_timeout, present=present)
             return self.context.stop(at, Outcome.FAILED, why, 1)
         watchdog.look_at = min(at + 10.0, since + policy.setup_timeout)
         lasted = at - since
-        return self._remark(at, f"waiting for hosts: {missing}", lasted) if lasted >= _FIRST_REMARK_ON_SETUP else []
+        due = lasted >= _FIRST_REMARK_ON_SETUP and self._remark_is_due(at, lasted)
+        return self._remark(at, because(Code.WAITING_FOR_HOSTS, present=present)) if due else []
 
     def _gone_in_setup(self, sighting: Sighting | None) -> bool:
         """Whoever is stopped or does not answer there has the time of a busy one."""
@@ -290,9 +293,10 @@ class Watchdog:
         ended, kept = self._split(at, (*found.gone, *found.stuck), suspects)
         late, kept_late = self._split(at, found.late, suspects, alive=True)
         if ended or late:
-            return commands + self._end(at, [*ended, *late], "while the recovery waits for it")
-        words = self._words_on_recovery(members, {**kept, **kept_late})
-        return commands + (self._remark(at, words, awaited_for) if members else [])
+            return commands + self._end(at, [*ended, *late], because(Code.RECOVERY_WAITS))
+        if members and self._remark_is_due(at, awaited_for):
+            commands += self._remark(at, self._why_recovery_waits(members, {**kept, **kept_late}))
+        return commands
 
     def _needed_now(self) -> list[Member]:
         """Those whose answers are awaited; and while state is transferred, those who give it as well."""
@@ -325,7 +329,7 @@ class Watchdog:
     def _end_gone_joiners(self, at: float, joiners: Iterable[Watched]) -> list[Command]:
         """They hold no state yet: another one can begin in their place."""
         gone = [watched for watched in joiners if self._gone_while_joining(watched.sighting)]
-        return self._end(at, gone, "while it prepared") if gone else []
+        return self._end(at, gone, because(Code.WHILE_PREPARING)) if gone else []
 
     def _end_useless_spares(self, at: float) -> list[Command]:
         """A spare that stays stopped would not be there when it is needed."""
@@ -336,16 +340,16 @@ class Watchdog:
             stopped = sighting is not None and sighting.condition is Condition.STOPPED
             if stopped and sighting is not None and sighting.seconds >= self.policy.stall_floor:
                 useless.append(roster.members[id_])
-        return self.round.kill(at, useless, "this spare stays stopped, and another one takes its place")
+        return self.round.kill(at, useless, because(Code.SPARE_STOPPED))
 
     # -- ending somebody -----------------------------------------------------------------------------------------------
 
     def _split(
         self, at: float, accused: Sequence[Watched], suspects: Sequence[Watched], alive: bool = False
-    ) -> tuple[list[Watched], dict[MemberId, str]]:
+    ) -> tuple[list[Watched], dict[MemberId, Reason]]:
         """Who of the accused can be done without, and why the others cannot."""
         ended: list[Watched] = []
-        kept: dict[MemberId, str] = {}
+        kept: dict[MemberId, Reason] = {}
         suspected = frozenset(watched.rank for watched in suspects)
         for watched in accused:
             why = self._why_needed(at, [*ended, watched], suspected, alive)
@@ -355,7 +359,9 @@ class Watchdog:
                 kept[watched.member] = why
         return ended, kept
 
-    def _why_needed(self, at: float, members: Sequence[Watched], suspected: frozenset[Rank], alive: bool) -> str | None:
+    def _why_needed(
+        self, at: float, members: Sequence[Watched], suspected: frozenset[Rank], alive: bool
+    ) -> Reason | None:
         """Why these cannot all be ended. `suspected`: nothing may be built on these ranks. `alive`: they may well come
         back, so they are given up for a spare that is warm, or when there will be none before they are ended."""
         round_, pool = self.round.state, self.pool
@@ -366,7 +372,7 @@ class Watchdog:
             others = [rank for rank in self._ranks_with_state(at) if rank not in suspected]
             found = choose_donors(ranks, others, round_.twin_keys, round_.holdings)
             if isinstance(found, NoDonor):
-                return f"nobody else holds the state of rank {found.rank}"
+                return because(Code.ONLY_HOLDER, rank=found.rank)
         left_to = {watched.rank for watched in members if watched.member in self.roster.leavers.values()}
         wanted = len([rank for rank in ranks if rank not in left_to]) + len(self.round.vacancies())
         homes = [self.roster.members[watched.member].host for watched in members]
@@ -375,13 +381,13 @@ class Watchdog:
         no_spare = pool.cannot_fill(wanted, at, homes if no_more or pool.has_spares(wanted, at, homes) else [])
         if alive:
             ready = pool.warm_spares(at) >= wanted or (no_more and no_spare is None)
-            return None if ready else "no warm spare is there for it"
+            return None if ready else because(Code.NO_WARM_SPARE)
         if no_spare is None:
             return None
         no_way = self.fallback.cannot_degrade([*ranks, *self.round.vacancies()])
         if no_way is None:
             return None
-        return f"there is no spare for it ({no_spare}), and the world cannot do without it ({no_way})"
+        return because(Code.INDISPENSABLE, spare=no_spare, world=no_way)
 
     def _ranks_with_state(self, at: float) -> list[Rank]:
         """Whose state can be built upon: not that of a member that is stopped, held or deaf right now, or whose host is
@@ -408,11 +414,12 @@ class Watchdog:
             return False
         return plan is None or rank not in dict(plan.donors)
 
-    def _end(self, at: float, members: Iterable[Watched], why: str) -> list[Command]:
+    def _end(self, at: float, members: Iterable[Watched], why: Reason) -> list[Command]:
         commands: list[Command] = []
         for watched in members:
-            seen = "" if watched.sighting is None else f"{watched.sighting}, "
-            commands += self.round.kill(at, [self.roster.members[watched.member]], f"{seen}{why}")
+            seen = None if watched.sighting is None else watched.sighting.reason
+            ended = because(Code.ENDED, seen=seen, why=why)
+            commands += self.round.kill(at, [self.roster.members[watched.member]], ended)
         return commands
 
     def _ask(self, at: float) -> list[Command]:
@@ -423,67 +430,66 @@ class Watchdog:
         watchdog.asked_at = at
         return [WatchClosely(generation=self.round.state.generation)]
 
-    def no_progress(self, at: float, reason: str) -> list[Command] | None:
+    def no_progress(self, at: float, reason: Reason) -> list[Command] | None:
         """A generation is to be opened although nothing was lost: not for the fourth time at the same step."""
         step, count = self.state.barren
         if count < _BARREN:
             return None
         sightings = self.state.sightings
-        doing = [f"rank {m.rank}: {sightings.last_words(m.id) or 'not seen'}" for m in self.round.present()[:16]]
-        text = (
-            f"no progress: the world has resumed at step {step} {count} times without a new fault, and stands still "
-            f"again. {reason}. What the ranks were doing: {'; '.join(doing)}"
+        seen = tuple(
+            because(Code.LAST_SEEN, rank=member.rank, seen=sightings.last_of(member.id))
+            for member in self.round.present()[:16]
         )
-        return self.context.stop(at, Outcome.FAILED, text, 1)
+        stands_still = because(Code.NO_PROGRESS, step=step, count=count, cause=reason, seen=seen)
+        return self.context.stop(at, Outcome.FAILED, stands_still, 1)
 
-    # -- words ---------------------------------------------------------------------------------------------------------
+    # -- remarks -------------------------------------------------------------------------------------------------------
 
-    def _remark(self, at: float, text: str, silent_for: float) -> list[Command]:
+    def _remark_is_due(self, at: float, silent_for: float) -> bool:
         """Once, and again at growing intervals, for as long as the silence lasts."""
-        watchdog = self.state
+        remark_at = self.state.remark_at
         first = self.policy.stall_deadline(self.round.state.pace)
-        if silent_for < first or (watchdog.remark_at is not None and at < watchdog.remark_at):
-            return []
+        return silent_for >= first and (remark_at is None or at >= remark_at)
+
+    def _remark(self, at: float, reason: Reason) -> list[Command]:
+        watchdog, first = self.state, self.policy.stall_deadline(self.round.state.pace)
         watchdog.remark_gap = min(_LONGEST_GAP, 2 * watchdog.remark_gap or 2 * first)
         watchdog.remark_at = at + watchdog.remark_gap
-        return [self.round.decision(at, DecisionKind.WAIT, text)]
+        return [self.round.decision(at, DecisionKind.WAIT, reason)]
 
-    def _words_on_training(self, members: Sequence[Watched], kept: dict[MemberId, str]) -> str:
-        waiting = [watched.rank for watched in members if watched.condition is Condition.WAITING]
+    def _why_training_waits(self, members: Sequence[Watched], kept: dict[MemberId, Reason]) -> Reason:
+        waiting = tuple(watched.rank for watched in members if watched.condition is Condition.WAITING)
         holding_up = [w for w in members if w.condition not in (None, Condition.WAITING, Condition.MOVING)]
         if not holding_up:
-            return f"{named(waiting)} wait for others"
+            return because(Code.WAITS_FOR_OTHERS, ranks=waiting)
         if not waiting:
-            return f"no rank makes progress, and none is ended for that: {_in_groups(holding_up)}"
-        told = "; ".join(self._told(watched, kept) for watched in holding_up[:8])
-        verb = "waits" if len(waiting) == 1 else "wait"
-        return f"{named(waiting)} {verb} for {named([watched.rank for watched in holding_up])}: {told}"
+            return because(Code.NO_RANK_MOVES, seen=_in_groups(holding_up))
+        others = tuple(watched.rank for watched in holding_up)
+        seen = tuple(self._seen(watched, kept) for watched in holding_up[:8])
+        return because(Code.WAITS_FOR, ranks=waiting, others=others, seen=seen)
 
-    def _told(self, watched: Watched, kept: dict[MemberId, str]) -> str:
+    def _seen(self, watched: Watched, kept: dict[MemberId, Reason]) -> Reason:
         sighting = watched.sighting
         assert sighting is not None
         if watched.member in kept:
-            return f"{watched}; it is waited for, because {kept[watched.member]}"
+            return because(Code.KEPT, seen=watched.reason, why=kept[watched.member])
         if sighting.condition is not Condition.BUSY:
-            return str(watched)
+            return watched.reason
         flag = "--idle-timeout" if sighting.outside else "--busy-timeout"
         limit = busy_limit(self.policy, self.round.state.pace, sighting)
-        return f"{watched}; it answers, and is waited for ({flag} {limit:g} s)"
+        return because(Code.ANSWERS, seen=watched.reason, flag=flag, limit=limit)
 
-    def _words_on_setup(self, members: Sequence[Watched], lasted: float) -> str:
-        unseen = [w.rank for w in members if not self.roster.members[w.member].connected]
+    def _why_setup_lasts(self, members: Sequence[Watched], lasted: float) -> Reason:
+        unseen = tuple(w.rank for w in members if not self.roster.members[w.member].connected)
         seen = [watched for watched in members if watched.sighting is not None and watched.rank not in unseen]
-        told = [f"{named(unseen)} not yet at understudy.join()"] if unseen else []
-        told += [_in_groups(seen)] if seen else []
-        return f"no first step after {lasted:.0f} s (limit {self.policy.setup_timeout:g} s, --setup-timeout): " + (
-            "; ".join(told) or "nothing is known of the ranks yet"
-        )
+        told = (because(Code.NOT_JOINED, ranks=unseen),) if unseen else ()
+        limit = self.policy.setup_timeout
+        return because(Code.NO_FIRST_STEP_YET, seconds=lasted, limit=limit, seen=(*told, *_in_groups(seen)))
 
-    def _words_on_recovery(self, members: Sequence[Watched], kept: dict[MemberId, str]) -> str:
-        seen = [watched for watched in members if watched.sighting is not None]
-        told = "; ".join(self._told(watched, kept) for watched in seen[:8])
-        ranks = named([watched.rank for watched in members])
-        return f"the recovery waits for {ranks}: {told or 'nothing is known of them'}"
+    def _why_recovery_waits(self, members: Sequence[Watched], kept: dict[MemberId, Reason]) -> Reason:
+        sighted = [watched for watched in members if watched.sighting is not None]
+        seen = tuple(self._seen(watched, kept) for watched in sighted[:8])
+        return because(Code.RECOVERY_WAITS_FOR, ranks=tuple(watched.rank for watched in members), seen=seen)
 
 
 def _patiently(watched: Watched) -> Watched:
@@ -506,9 +512,10 @@ def _oldest(members: Iterable[Watched]) -> float:
     return max((watched.sighting.seconds for watched in members if watched.sighting is not None), default=0.0)
 
 
-def _in_groups(members: Sequence[Watched]) -> str:
+def _in_groups(members: Sequence[Watched]) -> tuple[Reason, ...]:
     """Ranks that do the same thing together."""
-    groups: dict[str, list[Rank]] = {}
+    groups: dict[Reason, list[Rank]] = {}
     for watched in members:
-        groups.setdefault(str(watched.sighting), []).append(watched.rank)
-    return "; ".join(f"{named(ranks)}: {what}" for what, ranks in list(groups.items())[:8])
+        if watched.sighting is not None:
+            groups.setdefault(watched.sighting.reason, []).append(watched.rank)
+    return tuple(because(Code.RANKS_SEEN, ranks=tuple(ranks), seen=seen) for seen, ranks in list(groups.items())[:8])

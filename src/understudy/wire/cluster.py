@@ -14,10 +14,11 @@ from understudy.errors import WireError
 from understudy.foundation.ids import Rank
 from understudy.foundation.printable import printable
 from understudy.protocol import events as ev
-from understudy.protocol import requests
+from understudy.protocol import reasons, requests
 from understudy.protocol.commands import Seat
 from understudy.protocol.liveness import Sighting
 from understudy.protocol.requests import DrainHost
+from understudy.protocol.sentences import is_known
 from understudy.wire.inventory import HostInventory
 from understudy.wire.messages import FromAgent
 from understudy.wire.versions import PROTOCOL, VERSION
@@ -221,10 +222,18 @@ class Keep(_Message, frozen=True, kw_only=True):
 
 
 class Stop(_Message, frozen=True, kw_only=True):
+    """`reason`: in words, for who does not know all codes of `why`."""
+
     term: int
     outcome: str
     reason: str
     exit_code: int
+    why: reasons.Reason | None = None
+
+    def known_reason(self) -> reasons.Reason:
+        if self.why is not None and is_known(self.why):
+            return self.why
+        return reasons.because(reasons.Code.TOLD, text=self.reason)
 
 
 ToHost = Welcome | Refuse | Start | Watch | Tell | Kill | Keep | Stop

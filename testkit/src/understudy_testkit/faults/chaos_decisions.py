@@ -19,7 +19,9 @@ from collections.abc import Iterable
 
 from understudy.ledger.records import DecisionRecord
 from understudy.protocol.commands import DecisionKind
+from understudy.protocol.reasons import Code
 from understudy.protocol.rungs import Rung
+from understudy.protocol.sentences import sentence
 from understudy_testkit.faults.catalogue import Kind
 from understudy_testkit.faults.chaos import RANKS, Act, Schedule
 
@@ -31,6 +33,7 @@ _RUNGS = {
     DecisionKind.DEGRADE.value: Rung.DEGRADE,
     DecisionKind.RESTART.value: Rung.RESTART,
 }
+_DIFFERENCES = (Code.OUTLIERS, Code.UNDECIDABLE)
 _ENDS = (DecisionKind.FINISH.value, DecisionKind.STOP.value, DecisionKind.START_OVER.value, DecisionKind.NO_MOVE.value)
 
 
@@ -53,9 +56,9 @@ def _of_act(act: Act, decisions: list[DecisionRecord]) -> str:
     words = {f"rank {d.rank} {_LOST[d.kind]}" for d in decisions if d.kind in _LOST}
     words -= {f"rank {fault.rank} hung" for fault in act.faults if fault.kind is Kind.ERROR}
     rungs = {_RUNGS[d.kind] for d in decisions if d.kind in _RUNGS}
-    rungs |= {Rung.PEER_MEMORY for d in decisions if f"{Rung.PEER_MEMORY.value}:" in d.reason and _is_verdict(d)}
+    rungs |= {Rung.PEER_MEMORY for d in decisions if d.has(Code.PEER_MEMORY) and _is_verdict(d)}
     words |= {rung.value for rung in rungs or ({Rung.SWAP} if words else set())}
-    words |= {d.reason.partition(";")[0] for d in decisions if d.kind == DecisionKind.CORRUPT.value}
+    words |= {sentence(part) for d in decisions for part in d.why.all() if part.code in _DIFFERENCES}
     resumed = [d.step for d in decisions if d.kind == DecisionKind.RESUMED.value]
     if act.step_is_known and resumed:
         words.add(f"resumes at step {resumed[-1]}")

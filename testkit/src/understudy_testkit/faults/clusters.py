@@ -221,8 +221,11 @@ class Cluster:
     def recoveries(self) -> list[RecoveryRecord]:
         return [record for record in decided_so_far(self.run_dir) if isinstance(record, RecoveryRecord)]
 
+    def decisions(self) -> list[DecisionRecord]:
+        return [record for record in decided_so_far(self.run_dir) if isinstance(record, DecisionRecord)]
+
     def reasons(self) -> list[str]:
-        return [record.reason for record in decided_so_far(self.run_dir) if isinstance(record, DecisionRecord)]
+        return [record.reason for record in self.decisions()]
 
     @property
     def run(self) -> Run:

@@ -12,6 +12,7 @@ import time
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -19,6 +20,7 @@ from understudy.foundation.parenthood import children_of
 from understudy.ledger.exactly_once import prove
 from understudy.ledger.reading import Run
 from understudy.ledger.records import StepRecord
+from understudy.protocol.reasons import fields_of
 from understudy_testkit.faults import operator
 from understudy_testkit.faults.catalogue import Fault, Kind, Place
 from understudy_testkit.faults.proving import (
@@ -54,11 +56,11 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`ledger`: identical (to a run without faults), exactly once (every sample of every step), same end (the state
-    after the last step), stopped. `says`: must stand in what `understudy explain` tells."""
+    after the last step), stopped. `reasons`: each must be given, with these fields, for a decision whose words stand in
+    what `understudy explain` tells; the first names the strategy."""
 
     ledger: str
-    says: list[str]
-    rung: str = ""
+    reasons: list[dict[str, Any]]
     most_again: int | None = None
     exit_code: int = 0
     output: list[str] = []
@@ -201,14 +203,25 @@ def _check_words(name: str, scenario: Scenario, outcome: Outcome) -> str:
     command = [sys.executable, "-m", "understudy", "explain", str(outcome.folder)]
     told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240).stdout
     story = " ".join(told.split())
-    for words in scenario.expect.says:
-        if words not in story:
-            raise NotProven(f"{name}: `understudy explain` does not say {words!r}:\n{told}")
+    given = [_given(name, expected, outcome, story) for expected in scenario.expect.reasons]
     for words in scenario.expect.output:
         if words not in outcome.output:
             raise NotProven(f"{name}: the job's output has no {words!r}:\n{outcome.output[-2000:]}")
-    wanted = f"{scenario.expect.rung}:" if scenario.expect.rung else scenario.expect.says[0]
-    reasons = [record.reason for record in outcome.run.decisions if wanted in record.reason]
-    if not reasons:
-        raise NotProven(f"{name}: no decision names the rung {scenario.expect.rung!r}")
-    return reasons[0]
+    return given[0]
+
+
+def _given(name: str, expected: dict[str, Any], outcome: Outcome, story: str) -> str:
+    """The sentence of a decision with that reason, or with that as a part of it."""
+    fields = {field: value for field, value in expected.items() if field != "code"}
+    found = [
+        record
+        for record in outcome.run.decisions
+        for part in record.why.all()
+        if part.code == expected["code"] and fields.items() <= fields_of(part).items()
+    ]
+    if not found:
+        raise NotProven(f"{name}: no decision was made because of {expected}")
+    for record in found:
+        if all(line in story for line in record.lines):
+            return record.reason
+    raise NotProven(f"{name}: `understudy explain` does not say {found[0].lines}:\n{story}")

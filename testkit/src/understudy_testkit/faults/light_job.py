@@ -19,6 +19,7 @@ from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import StopJob
 from understudy.protocol.positions import Position
+from understudy.protocol.sentences import sentence
 from understudy.wire import messages as msg
 from understudy_testkit.faults import coordinators
 from understudy_testkit.faults.coordinators import CoordinatorProcess
@@ -82,7 +83,7 @@ class SteppingReplica(LightHost):
 
     def stop(self, stop: StopJob) -> None:
         super().stop(stop)
-        asyncio.get_running_loop().create_task(self.relay.close(stop.reason))
+        asyncio.get_running_loop().create_task(self.relay.close(sentence(stop.reason)))
 
 
 @dataclass

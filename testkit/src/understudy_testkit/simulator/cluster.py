@@ -17,6 +17,7 @@ from understudy.protocol.liveness import Sighting
 from understudy.protocol.neighbours import keeper_of
 from understudy.protocol.policy import Policy
 from understudy.protocol.requests import Request
+from understudy.protocol.sentences import sentence
 from understudy_testkit.simulator.faults import Fault
 from understudy_testkit.simulator.invariants import Violation
 from understudy_testkit.simulator.leadership import Leadership
@@ -252,7 +253,7 @@ class ClusterSimulation(Simulation):
                 if id_ in self.host_of:  # else the coordinator that meant to start it died before
                     self._order(self.host_of[id_], command)
             case DismissStranger(member=id_, reason=reason):
-                self.end(self.members[id_], Cause(kind=CauseKind.DISMISSED, detail=reason, exit_code=-9))
+                self.end(self.members[id_], Cause(kind=CauseKind.DISMISSED, detail=sentence(reason), exit_code=-9))
             case _:
                 super()._carry_out(command)
 

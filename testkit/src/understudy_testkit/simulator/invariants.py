@@ -5,7 +5,7 @@
 3. All members that resume in a generation resume at one step, with that state.
 4. An old generation never acts: nobody applies a step for a generation for which a newer verdict is out.
 5. A generation is recorded before any command carries it.
-6. Every decision has a reason.
+6. Every reason has a code that is known.
 7. The job ends: with all ranks holding all steps, or with a stop whose reason is true.
 8. Nobody is ended for being slow, except by the rules of `protocol.liveness`; and never the last holder of a state.
 9. No host holds more ranks than it has places (checked by `cluster`).
@@ -32,7 +32,9 @@ from understudy.protocol.commands import (
     ResumeAt,
     StopJob,
 )
+from understudy.protocol.reasons import Reason
 from understudy.protocol.rungs import Rung
+from understudy.protocol.sentences import TEXTS
 from understudy_testkit.simulator.member import SimulatedMember
 from understudy_testkit.simulator.script import Script, State
 
@@ -80,8 +82,9 @@ class Invariants:
 
     def check_commands(self, commands: tuple[Command, ...], heard_of_commit: bool) -> None:
         for command in commands:
-            if not getattr(command, "reason", "-"):
-                raise Violation(f"6: a decision without a reason: {command!r}")
+            reason = getattr(command, "reason", None)
+            if isinstance(reason, Reason) and reason.code not in TEXTS:
+                raise Violation(f"6: a reason without a sentence: {command!r}")
             match command:
                 case RecordGeneration():
                     self._on_recorded(command)

@@ -10,6 +10,7 @@ from random import Random
 
 from understudy.foundation.ids import HostId, Rank
 from understudy.protocol.commands import Outcome
+from understudy.protocol.sentences import sentence
 from understudy_testkit.simulator.acts import Act, ActedSimulation
 from understudy_testkit.simulator.cluster_scenarios import ClusterScenario, cluster_simulation_of, draw_cluster_scenario
 from understudy_testkit.simulator.faults import Fault, FaultKind, Moment
@@ -288,8 +289,9 @@ def _must_succeed(simulation: Simulation, seed: int, call: str) -> None:
     """Nothing failed, so nothing may be lost."""
     assert simulation.outcome is not None
     if simulation.outcome.outcome is not Outcome.SUCCEEDED:
+        why = sentence(simulation.outcome.reason)
         raise Violation(
-            f"8: nothing failed, and the job was lost: {simulation.outcome.reason}\nseed {seed} (repeat with {call})\n"
+            f"8: nothing failed, and the job was lost: {why}\nseed {seed} (repeat with {call})\n"
             f"{simulation.tell_story()}"
         )
 

@@ -20,6 +20,7 @@ from understudy.protocol.liveness import Condition
 from understudy.protocol.member_loss import MemberLoss
 from understudy.protocol.pool import SparePool
 from understudy.protocol.positions import Position
+from understudy.protocol.reasons import Code, because
 from understudy.protocol.watchdog import Watchdog
 from understudy_testkit.simulator import ordinary_scenarios as ordinary
 from understudy_testkit.simulator.active_scenarios import play_with_flips, play_with_moves, play_with_undrains
@@ -41,7 +42,8 @@ def retry_although_applied(positions: Mapping[Rank, Position]) -> Verdict | None
     held = [position.holds for position in positions.values() if position.holds is not None]
     if not held:
         return None
-    return Verdict(step=min(held), committed=None, reason="planted: everybody goes back to the oldest state")
+    oldest = min(held)
+    return Verdict(step=oldest, committed=None, reason=because(Code.NOT_ALL_AT_FENCE, ranks=(), step=oldest))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,64 +1,70 @@
-"""Is the reason with which the machine stopped a job true? Compares its words with the world's ground truth."""
+"""Is the reason with which the machine stopped a job true? Compares its codes with the world's ground truth."""
 
 from typing import TYPE_CHECKING
 
 from understudy.foundation.ids import Rank
 from understudy.protocol.commands import Outcome, StopJob
+from understudy.protocol.reasons import Code
+from understudy.protocol.sentences import sentence
 from understudy_testkit.simulator.member import SimulatedMember
 
 if TYPE_CHECKING:
     from understudy_testkit.simulator.world import World
 
-KINDS: dict[str, str] = {
-    "every rank ended its script": "succeeded",
-    "is not trusted": "bad state and nothing below",
-    "(it has no twin)": "no live twin",
-    "no live rank holds any state": "no state left",
-    "ended its script with a failure": "lost after release",
-    "had already ended its script": "lost after release",
-    "--spares 0": "no spares allowed",
-    "died before they were warm": "host not healthy",
-    "to compute it again did not help": "twins differ",
-    "without a new fault, and stands still again": "no progress",
-    "while the scripts came to their end": "lost after release",
-    "is under suspicion": "no usable host",
-    "no host is there": "no usable host",
-    "is full, and so is every other one": "no usable host",
-    "is taken, and of every other one": "no usable host",
-    "there is no room for": "no usable host",
-    "no world within": "hosts never came",
+KINDS: dict[Code, str] = {
+    Code.ALL_SCRIPTS_ENDED: "succeeded",
+    Code.NOT_TRUSTED: "bad state and nothing below",
+    Code.NO_LIVE_TWIN: "no live twin",
+    Code.NO_STATE_LEFT: "no state left",
+    Code.SCRIPT_FAILED: "lost after release",
+    Code.SCRIPT_HAD_ENDED: "lost after release",
+    Code.NO_SPARES_OFFERED: "no spares allowed",
+    Code.SPARES_DIE_EARLY: "host not healthy",
+    Code.TWINS_STILL_DIFFER: "twins differ",
+    Code.NO_PROGRESS: "no progress",
+    Code.LOST_AT_THE_END: "lost after release",
+    Code.HOST_SUSPECT: "no usable host",
+    Code.NO_HOST: "no usable host",
+    Code.HOSTS_FULL: "no usable host",
+    Code.PLACES_TAKEN: "no usable host",
+    Code.NO_ROOM: "no usable host",
+    Code.NO_ROOM_FOR_WORLD: "no usable host",
+    Code.HOSTS_MISSING: "hosts never came",
 }
 """What a stop may say, and the short name under which it is counted. Anything else breaks the promise to go on."""
 
 
 def kind_of_stop(stop: StopJob) -> str | None:
-    for words, kind in KINDS.items():
-        if words in stop.reason:
-            return kind
-    return None
+    said = {part.code for part in stop.reason.all()}
+    return next((kind for code, kind in KINDS.items() if code in said), None)
 
 
 def why_stop_is_wrong(stop: StopJob, world: "World") -> str | None:
     """None when the job had to stop, or succeeded."""
+    wrong = _what_is_wrong(stop, world)
+    return None if wrong is None else f"{wrong}: {sentence(stop.reason)}"
+
+
+def _what_is_wrong(stop: StopJob, world: "World") -> str | None:
     kind = kind_of_stop(stop)
     if kind is None:
-        return f"the job could have gone on, but stopped: {stop.reason}"
+        return "the job could have gone on, but stopped"
     if (stop.outcome is Outcome.SUCCEEDED) != (kind == "succeeded"):
-        return f"outcome {stop.outcome.value} with reason: {stop.reason}"
+        return f"outcome {stop.outcome.value} with this reason"
     if kind in ("no live twin", "no state left") and (step := _saved_everywhere(world)) is not None:
-        return f"a copy of the state before step {step} is saved for every rank, but the job stopped: {stop.reason}"
+        return f"a copy of the state before step {step} is saved for every rank, but the job stopped"
     if kind == "bad state and nothing below" and not world.somebody_was_bad:
-        return f"nobody's state was bad, but the job stopped: {stop.reason}"
+        return "nobody's state was bad, but the job stopped"
     if kind == "no live twin" and _every_shard_has_a_holder(world):
-        return f"every shard is held by a living member, but the job stopped: {stop.reason}"
+        return "every shard is held by a living member, but the job stopped"
     if kind == "no state left" and any(map(_holds_state, world.members.values())):
-        return f"a living member holds state, but the job stopped: {stop.reason}"
+        return "a living member holds state, but the job stopped"
     if kind == "no progress" and not getattr(world, "livelocked", False):
-        return f"the world could make progress, but stopped: {stop.reason}"
+        return "the world could make progress, but stopped"
     if kind == "hosts never came" and world.machine.generation:
-        return f"the world had been founded, but the job stopped: {stop.reason}"
+        return "the world had been founded, but the job stopped"
     if kind == "no spares allowed" and world.machine.policy.spares:
-        return f"spares were allowed, but the job stopped: {stop.reason}"
+        return "spares were allowed, but the job stopped"
     return None
 
 

@@ -18,6 +18,7 @@ from understudy.protocol.commands import AbandonGeneration, Command, KillMember
 from understudy.protocol.job import JobMachine
 from understudy.protocol.liveness import Condition, Sighting
 from understudy.protocol.policy import Policy
+from understudy.protocol.reasons import Code
 from understudy.protocol.requests import Request
 from understudy_testkit.simulator.faults import AT_ONCE, NAMES, Fault, FaultKind, Moment
 from understudy_testkit.simulator.invariants import Violation
@@ -87,7 +88,6 @@ class Simulation(World):
         self.limits = limits or Limits()
         self.pending = list(faults)
         self.requests = tuple(requests)
-        self._asked_for = {request.reason for request in requests}
         self.fired: Counter[str] = Counter()
         self.events = 0
         self._now = 0.0
@@ -195,7 +195,7 @@ class Simulation(World):
         self.tell_machine(ev.ActivityObserved(at=self._now, sightings=tuple(seen)))
 
     def kill_for(self, member: SimulatedMember, command: KillMember) -> None:
-        if member.alive and command.hang and command.reason not in self._asked_for:
+        if member.alive and command.hang and command.reason.code != Code.REQUESTED:
             check_kill(self, member)
         super().kill_for(member, command)
 

@@ -26,6 +26,7 @@ from understudy.protocol.commands import (
 )
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
+from understudy.protocol.sentences import sentence
 from understudy_testkit.simulator.invariants import Invariants, Violation
 from understudy_testkit.simulator.member import SimulatedMember
 from understudy_testkit.simulator.places import Meeting, Place
@@ -127,7 +128,7 @@ class World(ABC):
 
     def kill_for(self, member: SimulatedMember, command: KillMember) -> None:
         kind = CauseKind.HANG if command.hang else CauseKind.DISMISSED
-        self.end(member, Cause(kind=kind, detail=command.reason, exit_code=-9))
+        self.end(member, Cause(kind=kind, detail=sentence(command.reason), exit_code=-9))
 
     def end(self, member: SimulatedMember, cause: Cause) -> None:
         """A process is no more. What it sent may still arrive."""
