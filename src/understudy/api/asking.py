@@ -163,7 +163,7 @@ class Desk:
             why_not = "too many alerts have acted lately; this one could not be told from a repetition"
         if why_not is not None:
             self._note(caller, alert, action, "refused", why_not)
-            return _said(alert, action, "refused", why_not)
+            return _said(alert, action, "refused", why_not, code="" if refusal is None else refusal.code)
         wait = self.buckets.take(caller.name, Bucket.ACT, now)
         if wait:
             return _said(alert, action, "put off", f"too many actions of {caller.name}; again in {wait:.1f} s")
@@ -195,9 +195,9 @@ def leading(door: JobDoor) -> JobMachine:
     return machine
 
 
-def _said(alert: Alert, action: str, outcome: str, reason: str) -> AlertAnswer:
+def _said(alert: Alert, action: str, outcome: str, reason: str, code: str = "") -> AlertAnswer:
     return AlertAnswer.model_validate(
-        {"alert": alert.name[:256], "action": action, "outcome": outcome, "reason": reason}
+        {"alert": alert.name[:256], "action": action, "outcome": outcome, "reason": reason, "code": code}
     )
 
 

@@ -223,10 +223,13 @@ class ActionAnswer(Given):
 
 
 class AlertAnswer(Given):
+    """`code`: why the job refuses what the alert asks for (docs/reference/reasons.md)."""
+
     alert: str
     action: str
     outcome: Literal["accepted", "refused", "noted", "duplicate", "resolved", "put off"]
     reason: str
+    code: str = ""
 
 
 class WebhookAnswer(Given):

@@ -257,7 +257,8 @@ async def _lead(leader: Leader, keeper: Keeper, log: Log) -> int | None:
     if stop is None:
         log.tell("deposed", f"not leading any more: {leader.why_over}; standing by")
         return None
-    log.tell("end", f"the job {stop.outcome.value}: {sentence(stop.reason)}", exit_code=stop.exit_code)
+    text = f"the job {stop.outcome.value}: {sentence(stop.reason)}"
+    log.tell("end", text, exit_code=stop.exit_code, reason=stop.reason.code)
     with contextlib.suppress(Deposed):
         await _farewell(leader, log)
         await leader.record_farewell()

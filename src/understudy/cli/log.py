@@ -70,6 +70,7 @@ class Log:
                 rank=record.rank,
                 member=record.member,
                 step=record.step,
+                reason=record.code,
             )
         else:
             text = f"recovered in {record.phases.get('total', 0.0):.3f} s, at step {record.step}"

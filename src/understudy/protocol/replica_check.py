@@ -44,10 +44,10 @@ class Finding:
 
     def reason(self, agreed: StepNumber | None) -> Reason:
         """`agreed`: the newest state that all twins had in common."""
-        found = (because(Code.OUTLIERS, ranks=self.odd),) if self.odd else ()
-        found += (because(Code.UNDECIDABLE, ranks=self.torn),) if self.torn else ()
+        found = [because(Code.OUTLIERS, ranks=self.odd)] if self.odd else []
+        found += [because(Code.UNDECIDABLE, ranks=self.torn)] if self.torn else []
         since = because(Code.NEVER_AGREED) if agreed is None else because(Code.AGREED_BEFORE, step=agreed)
-        return because(Code.TWINS_DIFFER, found=found, step=self.step - 1, since=since)
+        return because(Code.TWINS_DIFFER, found=tuple(found), step=self.step - 1, since=since)
 
 
 @dataclass(slots=True)
