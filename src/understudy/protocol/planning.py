@@ -164,8 +164,7 @@ def _plan_from_checkpoint(
             why = because(Code.NO_OLDER_CHECKPOINT) if situation.older_only else because(Code.NO_CHECKPOINT)
         return NoPlan((*tried, _no(Rung.CHECKPOINT, why)))
     step = max(steps)
-    again = None if newest is None else because(Code.STEPS_RUN_AGAIN, step=step, last=newest - 1)
-    reason = because(Code.CHECKPOINT, tried=tried, step=step, again=again)
+    reason = because(Code.CHECKPOINT, tried=tried, step=step, again=_runs_again(step, newest))
     return Plan(step=step, donors=(), reason=reason, rewind=True, rung=Rung.CHECKPOINT)
 
 
@@ -194,20 +193,24 @@ def _no(rung: Rung, why: Reason) -> Reason:
 def _how_saved(
     situation: Situation, step: StepNumber, newest: StepNumber | None, from_copies: Mapping[Rank, Rank]
 ) -> tuple[Reason, ...]:
-    goes_back = newest is not None and step < newest
-    of_step = None if goes_back else step
+    again = _runs_again(step, newest)
+    of_step = step if again is None else None
     copies = [
         because(Code.KEEPS_COPY, keeper=keeper, rank=rank, step=of_step) for rank, keeper in sorted(from_copies.items())
     ]
-    if newest is not None and goes_back:
-        again = (
-            because(Code.STEP_RUNS_AGAIN, step=step)
-            if step + 1 == newest
-            else because(Code.STEPS_RUN_AGAIN, step=step, last=newest - 1)
-        )
+    if again is not None:
         return (because(Code.GOES_BACK_TO_SAVED, step=step), *copies, again)
     ranks = tuple(rank for rank, p in sorted(situation.positions.items()) if p.holds is None and step in p.saved)
     return (because(Code.HAS_SAVED, ranks=ranks, step=step), *copies) if ranks else tuple(copies)
+
+
+def _runs_again(step: StepNumber, newest: StepNumber | None) -> Reason | None:
+    """`newest`: the state that the survivors had come to."""
+    if newest is None or step >= newest:
+        return None
+    if step + 1 == newest:
+        return because(Code.STEP_RUNS_AGAIN, step=step)
+    return because(Code.STEPS_RUN_AGAIN, step=step, last=newest - 1)
 
 
 def _state_from_twins(situation: Situation, found: dict[Rank, tuple[Rank, ...]]) -> Reason | None:
