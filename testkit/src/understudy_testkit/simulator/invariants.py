@@ -5,7 +5,7 @@
 3. All members that resume in a generation resume at one step, with that state.
 4. An old generation never acts: nobody applies a step for a generation for which a newer verdict is out.
 5. A generation is recorded before any command carries it.
-6. Every reason has a code that is known.
+6. Every decision has a reason, and its code is known.
 7. The job ends: with all ranks holding all steps, or with a stop whose reason is true.
 8. Nobody is ended for being slow, except by the rules of `protocol.liveness`; and never the last holder of a state.
 9. No host holds more ranks than it has places (checked by `cluster`).
