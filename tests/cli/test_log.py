@@ -94,7 +94,9 @@ def test_people_see_which_host_it_is_and_what_to_do() -> None:
     lines = told_by_an_agent("text").splitlines()
     before = "2027-01-15T08:00:00.500Z understudy agent on a: "
     assert lines[0] == f"{before}connected to the coordinator at boss:1"
-    assert lines[-1].startswith(f"{before}the job failed: rank 1 has no twin; give --peer-memory 1")
+    assert lines[-1].startswith(
+        f"{before}the job failed: no live rank holds the same shard as rank 1 (it has no twin); give"
+    )
 
 
 def test_a_log_that_nobody_can_take_ends_nothing() -> None:

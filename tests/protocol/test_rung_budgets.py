@@ -114,7 +114,9 @@ def test_a_swap_is_counted_once_the_world_has_resumed() -> None:
     assert machine.fallback.state.taken == {Rung.SWAP: 1}
     stop = stop_in(recover(machine, 1, saved=(), durable=()))
     assert because(Code.BUDGET_SPENT, limit=1, strategy="swap") in stop.reason.all()
-    assert stop.reason.has(Code.RANKS_FILLED) and stop.reason.has(Code.NOTHING_SAVED)
+    refused = [part.get("strategy") for part in stop.reason.all() if part.code == Code.NO_STRATEGY]
+    assert refused == ["swap", "degrade", "peer memory", "restart from memory", "durable checkpoint"]
+    assert stop.reason.has(Code.NOTHING_SAVED)
 
 
 def test_an_alarm_without_a_loss_is_no_swap() -> None:

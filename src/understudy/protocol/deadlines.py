@@ -39,7 +39,8 @@ def on_tick(round_: Round, at: float) -> list[Command]:
     if round_.state.stage is Stage.STOPPING:
         members = round_.roster.members
         slow = [members[id_] for id_ in sorted(round_.state.joining) if at >= round_.preparation_deadline(id_)]
-        commands += round_.kill(at, slow, because(Code.NOT_PREPARED_IN_TIME, limit=round_.policy.preparation_limit))
+        if slow:
+            commands += round_.kill(at, slow, because(Code.NOT_PREPARED_IN_TIME, limit=round_.policy.preparation_limit))
     if round_.state.resend_at is not None and at >= round_.state.resend_at:
         round_.state.resend_at = at + round_.policy.resend_every
         commands += round_.outbound.say_again()

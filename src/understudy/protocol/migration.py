@@ -201,8 +201,10 @@ class Migration:
         if self.round.state.stage is not Stage.TRAINING:
             return []
         late = [member for member in self._preparing() if at >= self._limit(member)]
-        too_late = because(Code.NOT_PREPARED_IN_TIME, limit=self.policy.preparation_limit)
-        commands = self.round.kill(at, late, too_late)
+        commands: list[Command] = []
+        if late:
+            too_late = because(Code.NOT_PREPARED_IN_TIME, limit=self.policy.preparation_limit)
+            commands += self.round.kill(at, late, too_late)
         if self.state.ask_again_at is not None and at >= self.state.ask_again_at:
             self.state.ask_again_at = at + self.policy.resend_every
             silent = tuple(member for member, step in self.state.told.items() if step is None)

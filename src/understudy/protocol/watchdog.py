@@ -340,7 +340,7 @@ class Watchdog:
             stopped = sighting is not None and sighting.condition is Condition.STOPPED
             if stopped and sighting is not None and sighting.seconds >= self.policy.stall_floor:
                 useless.append(roster.members[id_])
-        return self.round.kill(at, useless, because(Code.SPARE_STOPPED))
+        return self.round.kill(at, useless, because(Code.SPARE_STOPPED)) if useless else []
 
     # -- ending somebody -----------------------------------------------------------------------------------------------
 
