@@ -370,5 +370,5 @@ class Relay:
             case wire.Keep(kept=left):
                 self._keep(left)
             case wire.Stop(outcome=outcome, exit_code=exit_code):
-                reason = order.known_reason()
-                self._hands.stop(StopJob(outcome=Outcome(outcome), reason=reason, exit_code=exit_code))
+                stop = StopJob(outcome=Outcome(outcome), reason=order.known_reason(), exit_code=exit_code)
+                self._hands.stop(stop)
