@@ -330,7 +330,7 @@ def _reasons() -> Iterator[str]:
     yield "of the [HTTP API](http-api.md), beside a sentence that is made of them. Programs go by the code: sentences"
     yield "may change. A reason can be a field of another one, with a code and fields of its own. Words in italics are"
     yield "fields.\n"
-    remarks = dict(re.findall(r"^    ([A-Z_]+) = enum.auto\(\)  # (.*)$", inspect.getsource(Code), re.MULTILINE))
+    remarks = dict(re.findall(r'^    ([A-Z_]+) = "[a-z_]+"  # (.*)$', inspect.getsource(Code), re.MULTILINE))
     yield from _header("code", "what it says", "what to do")
     for code, text in TEXTS.items():
         remark = f" ({remarks[Code(code).name]})" if Code(code).name in remarks else ""
