@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
+from understudy.protocol.commands import Tail
 from understudy.training import between_steps
 from understudy.training.between_steps import BetweenSteps, Result
-from understudy.wire.messages import Tail
 
 
 class StandIn(SimpleNamespace):
