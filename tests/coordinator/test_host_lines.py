@@ -65,5 +65,5 @@ def test_commands_for_hosts_go_where_they_say() -> None:
     stop = cmd.StopJob(outcome=cmd.Outcome.STOPPED, reason="enough", exit_code=130)
     assert heard(start)[0] == {B: [start]} and heard(dismiss)[0] == {A: [dismiss]} and heard(kill)[0] == {B: [kill]}
     assert heard(stop)[0] == {A: [stop], B: [stop]}
-    all_, one = cmd.WatchClosely(generation=FIRST), cmd.WatchClosely(generation=FIRST, hosts=(B,))
-    assert heard(all_)[0] == {A: [all_], B: [all_]} and heard(one)[0] == {B: [one]}
+    a, b = (cmd.WatchClosely(generation=FIRST, hosts=(host,)) for host in (A, B))
+    assert heard(cmd.WatchClosely(generation=FIRST))[0] == {A: [a], B: [b]} and heard(b)[0] == {B: [b]}

@@ -49,8 +49,11 @@ class Hands:
                 self.started.append(member)
             case cmd.WatchClosely():
                 pass
-            case cmd.KillMember(member=member, hang=False) | cmd.DismissStranger(member=member):
-                assert command.reason
+            case cmd.KillMember(member=member, hang=hang, reason=reason):
+                assert reason and not hang
+                self.killed.append(member)
+            case cmd.DismissStranger(member=member, reason=reason):
+                assert reason
                 self.killed.append(member)
             case cmd.StopJob():
                 self.stopped.append(command)

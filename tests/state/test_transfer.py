@@ -178,7 +178,7 @@ def test_a_donor_that_disagrees_with_its_twins_is_not_used(line: PerThread, read
     corrupt(donors[wrong])
     received = move(line, joiner, donors, read_memory)
     assert digests(joiner) == digests(donors[2])
-    assert received.distrusted == [wrong + 1]
+    assert received.distrusted == (wrong + 1,)
 
 
 @pytest.mark.parametrize("line", [2], indirect=True)

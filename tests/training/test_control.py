@@ -161,6 +161,13 @@ def test_what_was_told_of_a_recovery_is_told_again_with_what_was_measured(agent:
 
 @pytest.mark.parametrize("role", ["leavers", "takers", None])
 def test_a_member_finds_its_own_part_in_a_move(agent: AgentEnd, role: str | None) -> None:
-    parts = {} if role is None else {role: (MemberId("m-7"), *M)}
-    agent.say_and_wait(cmd.AbandonGeneration(generation=Generation(2), members=M, reason="rank 0 moves", **parts))
+    others = (MemberId("m-7"), *M)
+    command = cmd.AbandonGeneration(
+        generation=Generation(2),
+        members=M,
+        reason="rank 0 moves",
+        leavers=others if role == "leavers" else (),
+        takers=others if role == "takers" else (),
+    )
+    agent.say_and_wait(command)
     assert (agent.control.leaving, agent.control.taking) == (role == "leavers", role == "takers")

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from understudy.errors import WireError
 from understudy.foundation.ids import HostId, MemberId
 from understudy.protocol import commands as cmd
@@ -120,7 +122,7 @@ class HostLines:
                 self._order(host, command)
             case cmd.WatchClosely(hosts=hosts):
                 for watching in hosts or tuple(self.lines):
-                    self._order(watching, command)
+                    self._order(watching, structs.replace(command, hosts=(watching,)))
             case cmd.KillMember(member=member):
                 self._order(self._host_of.get(member), command)
             case cmd.StopJob():
