@@ -9,9 +9,10 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
+from understudy.foundation.ids import Rank
+from understudy.protocol.commands import Tail
 from understudy.training import between_steps
 from understudy.training.between_steps import BetweenSteps, Result
-from understudy.wire.messages import Tail
 
 
 class StandIn(SimpleNamespace):
@@ -128,9 +129,9 @@ def test_results_go_to_those_who_lack_them_and_a_receiver_of_state_begins_anew(m
         answer=lambda _: None,
     )
     member.mail = mail
-    member.between.exchange(Tail(done=1, donor=0, lacking=(2,)), received=False)
+    member.between.exchange(Tail(done=1, donor=Rank(0), lacking=(Rank(2),)), received=False)
     member.world.rank = 2
-    member.between.exchange(Tail(done=1, donor=0, lacking=(2,)), received=True)
+    member.between.exchange(Tail(done=1, donor=Rank(0), lacking=(Rank(2),)), received=True)
     assert member.between.done == 0
     four = torch.zeros(1)
     dist.all_reduce(four)

@@ -3,8 +3,8 @@
 from typing import Protocol
 
 from understudy.foundation.ids import MemberId
-from understudy.ledger.records import TransferRecord
 from understudy.protocol.events import Event
+from understudy.wire.messages import Measured
 
 
 class Decider(Protocol):
@@ -22,7 +22,7 @@ class Decider(Protocol):
 
     def lost_since(self, member: MemberId | None, at: float) -> None: ...
 
-    def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None: ...
+    def measured(self, told: Measured) -> None: ...
 
     def advanced(self, smallest: int, largest: int) -> None:
         """The steps that ranks of this host have committed; only to be shown."""

@@ -21,6 +21,7 @@ import msgspec
 import torch
 
 from understudy.errors import TransferError
+from understudy.ledger.records import TransferRecord
 from understudy.state.contents import Contents, Line, landing_place, write_back
 from understudy.state.digests import digest_one, digest_text
 from understudy.state.giving import Content, Damaged, Request
@@ -31,22 +32,6 @@ from understudy.state.parcels import FlatViews, Order, Parcel, make_parcels, pla
 from understudy.state.same_host import Reader
 
 _DIGEST = 16  # bytes
-
-
-class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """What a receiver tells of its transfer. `given`: bytes by donor. `checked`: digests that were compared. `digest`:
-    of everything that arrived. `distrusted`: donors that held other bytes than the majority of their twins."""
-
-    given: dict[int, int]
-    seconds: float
-    checked: int
-    digest: str
-    from_memory: bool
-    distrusted: list[int]
-
-    @property
-    def total(self) -> int:
-        return sum(self.given.values())
 
 
 @dataclass(slots=True)
@@ -78,11 +63,12 @@ class _Arrival:
 
 
 class Taking:
-    """One transfer. `wanted`: the units of this rank, None when the donors hold exactly what it holds."""
+    """One transfer to `rank`. `wanted`: the units of this rank, None when the donors hold exactly what it holds."""
 
     def __init__(
         self,
         mail: Mail,
+        rank: int,
         protected: Protected,
         donors: Sequence[int],
         wanted: Collection[int] | None = None,
@@ -91,7 +77,7 @@ class Taking:
         moved: Callable[[], None] = lambda: None,
     ) -> None:
         """`moved` is called whenever something has arrived."""
-        self._mail, self._protected, self._donors = mail, protected, donors
+        self._mail, self._rank, self._protected, self._donors = mail, rank, protected, donors
         self._wanted, self._host, self._read_memory, self._moved = wanted, host, read_memory, moved
         self._own = protected.inventory().tensors
         self._tensors: dict[str, torch.Tensor] = {}
@@ -104,7 +90,7 @@ class Taking:
         self._checked = 0
         self._arrived: dict[Parcel, bytes] = {}
 
-    def run(self, before_first_byte: Callable[[], None]) -> Received:
+    def run(self, before_first_byte: Callable[[], None]) -> TransferRecord:
         start = time.monotonic()
         tables = {donor: self._table_of(donor) for donor in self._donors}
         self._plan_landing(tables)
@@ -123,13 +109,14 @@ class Taking:
         self._tell_all(Content(distrusted=sorted(self._distrusted)))
         write_back(self._own, self._tensors)
         self._protected.install(Inventory(self._tensors, tables[self._donors[0]].plain))
-        return Received(
+        return TransferRecord(
+            receiver=self._rank,
             given=dict(given),
             seconds=time.monotonic() - start,
             checked=self._checked,
             digest=self._digest(),
             from_memory=bool(self._readers),
-            distrusted=sorted(self._distrusted),
+            distrusted=tuple(sorted(self._distrusted)),
         )
 
     # -- planning -----------------------------------------------------------------------------------------------------

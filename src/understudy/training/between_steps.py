@@ -23,7 +23,7 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from understudy.wire.messages import Tail
+from understudy.protocol.commands import Tail
 
 if TYPE_CHECKING:
     from understudy.training.member import Member

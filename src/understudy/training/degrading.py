@@ -6,6 +6,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from understudy.errors import UsageError
+from understudy.foundation.ids import Rank
 from understudy.groups.engines import Engines
 from understudy.protocol.sharing_out import Reduction, SharingOut
 from understudy.state.manifest import Protected, parameters_of
@@ -51,7 +52,7 @@ class Degrading:
             return 'with rng="tracked" nobody knows the random streams of an absent rank'
         return self._engines.objection_to_parts() or self._habits.objection()
 
-    def replica(self, rank: int, size: int) -> tuple[int, ...]:
+    def replica(self, rank: int, size: int) -> tuple[Rank, ...]:
         """The ranks that hold one whole copy of the model together, this one among them. Empty: the world cannot do
         without any of its ranks."""
         if self.objection() is not None or self.share != (rank, size):
@@ -59,7 +60,8 @@ class Degrading:
         mesh = self._mesh()
         if mesh is None:
             return ()
-        return next((row for row in mesh if rank in row), ()) if mesh else (rank,)
+        row = next((row for row in mesh if rank in row), ()) if mesh else (rank,)
+        return tuple(map(Rank, row))
 
     def _mesh(self) -> Mesh | None:
         found = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from understudy.detection.progress import Place
 from understudy.groups.stillness import Stillness
-from understudy.wire import messages
+from understudy.protocol.events import UNTIMED, MemberFinished
 
 if TYPE_CHECKING:
     from understudy.training.member import Member
@@ -56,7 +56,8 @@ def _await_release(member: "Member") -> bool:
         if member.abandoned:
             return False
         member.show(Place.FINISHED)
-        member.control.send(messages.Finished(generation=member.generation))
+        finished = MemberFinished(at=UNTIMED, member=member.control.member, generation=member.generation)
+        member.control.send(finished)
         member.control.await_release(member.generation, timeout=1.0)
     if member.control.released:
         member.show(Place.RELEASED)

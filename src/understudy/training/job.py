@@ -8,7 +8,6 @@ import atexit
 import functools
 import os
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -23,13 +22,14 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from understudy.detection.progress import Place, ProgressWriter
 from understudy.errors import ProtectError, UsageError
-from understudy.foundation.ids import Generation, Rank
+from understudy.foundation.ids import StepNumber
 from understudy.foundation.settings import PlainSettings, WorkerSettings, publish_rank
 from understudy.groups.engines import Engines, engines_in_memory
 from understudy.groups.fence import Fences
 from understudy.groups.store import InterruptibleStore
 from understudy.groups.world import World
 from understudy.ledger.spool import SpoolWriter
+from understudy.protocol.commands import AssignRank
 from understudy.protocol.loop import Next, what_next
 from understudy.protocol.sharing_out import Reduction
 from understudy.state.buffers import ChangingBuffers
@@ -87,7 +87,6 @@ class Job:
         self._reduction: Reduction = "mean"
         self._current: Step | None = None
         self._looped = False
-        self._joined_at = time.monotonic()
 
     @property
     def protected(self) -> bool:
@@ -229,7 +228,7 @@ class Job:
             yield from self._rehearse(member)
         else:
             member.checkpoints.resume(member)
-            member.began_at = member.holds or 0
+            member.began_at = member.holds or StepNumber(0)
             member.in_steps = True
         attempt = 0
         try:
@@ -268,8 +267,6 @@ class Job:
 
     def _rehearse(self, member: Member) -> Iterator[Step]:
         """Run the body without peers until its engines have settled, then take part."""
-        member.ledger.time("setup", time.monotonic() - self._joined_at)
-        start = time.monotonic()
         member.phase("rehearse")
         member.engines.prepare_sandbox(member.world)
         settled = False
@@ -278,7 +275,6 @@ class Job:
             yield step  # on as many threads as the script uses: more of them than free cores would wait for each other
             self._check_entered(step)
             settled = step.settled
-        member.ledger.time("rehearsal", time.monotonic() - start)
         self._protected.forget_gradients()
         plan = member.await_first_plan()
         if plan.tail is None:
@@ -419,20 +415,20 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
     store_host, store_port = _store_of(assignment, settings)
     publish_rank(
         assignment.rank,
-        assignment.local_rank,
+        assignment.slot,
         assignment.world_size,
         assignment.local_world_size,
         store_host,
         store_port,
     )
-    device = _device(assignment.local_rank)
+    device = _device(assignment.slot)
     joiner = not assignment.founding
     scratch = os.path.dirname(settings.progress_file)
     holder: list[Member] = []
     world = World(
-        rank=Rank(assignment.rank),
+        rank=assignment.rank,
         size=assignment.world_size,
-        founded_in=Generation(assignment.founded_in),
+        founded_in=assignment.founded_in,
         store=InterruptibleStore(store_host, store_port, lambda: bool(holder) and holder[0].interrupted, timeout),
         abandoned=lambda: bool(holder) and holder[0].interrupted,
         timeout=timeout,
@@ -478,7 +474,7 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
     _report_uncaught_errors(member)
     return Job(
         rank=assignment.rank,
-        local_rank=assignment.local_rank,
+        local_rank=assignment.slot,
         world_size=assignment.world_size,
         seed=seed,
         tracked=tracked,
@@ -487,10 +483,10 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
     )
 
 
-def _store_of(assignment: messages.Assign, settings: WorkerSettings) -> tuple[str, int]:
-    if not assignment.store:
+def _store_of(assignment: AssignRank, settings: WorkerSettings) -> tuple[str, int]:
+    if not assignment.store_address:
         return settings.store_host, settings.store_port
-    host, _, port = assignment.store.rpartition(":")
+    host, _, port = assignment.store_address.rpartition(":")
     return host, int(port)
 
 
@@ -505,7 +501,7 @@ def _report_uncaught_errors(member: Member) -> None:
     sys.excepthook = report_and_show
 
 
-def _wait_as_spare(control: ControlLine, progress: ProgressWriter) -> messages.Assign:
+def _wait_as_spare(control: ControlLine, progress: ProgressWriter) -> AssignRank:
     """Get warm, then sleep without using the CPU until a rank is given to us."""
     warm_up()
     progress.show(0, -1, Place.PARKED)

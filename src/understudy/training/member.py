@@ -10,8 +10,8 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
-import msgspec
 import torch
 import torch.distributed as dist
 
@@ -23,6 +23,9 @@ from understudy.groups.fence import Fences
 from understudy.groups.prompter import Script
 from understudy.groups.stillness import Stillness
 from understudy.groups.world import World
+from understudy.ledger.records import TransferRecord
+from understudy.protocol import events as ev
+from understudy.protocol.commands import ResumeAt
 from understudy.protocol.positions import Position
 from understudy.protocol.rungs import Rung
 from understudy.state.buffers import ChangingBuffers
@@ -30,7 +33,7 @@ from understudy.state.giving import Outgoing
 from understudy.state.mail import DefaultGroup, Mail
 from understudy.state.manifest import Protected
 from understudy.state.rank_local import Shown, differing, digests_of, shared_buffers, some_differ, statistics_of
-from understudy.state.taking import Received, Taking
+from understudy.state.taking import Taking
 from understudy.state.undo import Undo
 from understudy.training.bequest import Bequest, BequestFile
 from understudy.training.between_steps import BetweenSteps
@@ -99,11 +102,10 @@ class Member:
         self.undoes = False  # fences are at the ends of bodies, on all ranks alike
         self.probation = Probation()
         self.degrading: Degrading | None = None  # known when the loop over the steps begins
-        self.generation = Generation(assignment.generation)
-        self.founded_in = Generation(assignment.founded_in)
+        self.generation, self.founded_in = assignment.generation, assignment.founded_in
         self.holds: StepNumber | None = None if joiner else StepNumber(0)
         self.established = joiner
-        self.began_at = 0  # the first step of this world: a durable checkpoint may have been resumed
+        self.began_at = StepNumber(0)  # the first step of this world: a durable checkpoint may have been resumed
         self.in_steps, self._at_bridge = False, False
         self.failed = False  # the script has raised: this process is on its way out
         self.fenced: bool | None = None
@@ -179,23 +181,24 @@ class Member:
             self.world.connections.break_all()
             self.world.store.interrupt()
 
-    def _answer_for_main(self, generation: Generation) -> messages.Message | None:
+    def _answer_for_main(self, generation: Generation) -> ev.PositionReported | None:
         """Before its first step a founding member cannot be saved, and its main thread need not be asked. Between two
         steps what it holds is certain, however long the script evaluates or saves there."""
         if not self.in_steps and not self.joiner:
-            return messages.PositionReport(
-                generation=generation, holds=None, arrived=False, established=False, twin_key=None
+            nothing_yet = Position(holds=None, established=False)
+            return ev.PositionReported(
+                at=ev.UNTIMED, member=self.control.member, generation=generation, position=nothing_yet
             )
         if not self.in_steps or not self.between_steps:
             return None
-        return messages.PositionReport(
+        return ev.PositionReported(
+            at=ev.UNTIMED,
+            member=self.control.member,
             generation=generation,
-            holds=self.holds,
-            arrived=False,
-            established=self.established,
+            position=Position(holds=self.holds, established=self.established),
+            provisional=True,
             twin_key=self._twin_key,
             holdings=self._holdings_to_tell(),
-            provisional=True,
         )
 
     # -- the first step -----------------------------------------------------------------------------------------------
@@ -240,14 +243,17 @@ class Member:
         self.learn_twins()
         self._tell_of_own_buffers()
         self.established = True  # not earlier: a rank that has shown no key left nothing for a replacement
+        if self._host or self._bequest.trouble:
+            self.control.send(messages.BequestTold(content=self._bequest.read().for_elsewhere().encode()))
         self.control.send(
-            messages.Established(
+            ev.MemberEstablished(
+                at=ev.UNTIMED,
+                member=self.control.member,
                 generation=self.generation,
                 twin_key=self._shown.twin_key,
                 holdings=tuple(self._holdings.values()),
-                bequest=self._bequest.read().for_elsewhere().encode() if self._host or self._bequest.trouble else b"",
-                began_at=self.began_at,
                 replica=self.degrading.replica(self.world.rank, self.world.size) if self.degrading else (),
+                began_at=self.began_at,
             )
         )
         self._agree_on_undo()
@@ -331,7 +337,7 @@ class Member:
 
     # -- recovery -----------------------------------------------------------------------------------------------------
 
-    def await_verdict(self, position: Position) -> messages.Resume:
+    def await_verdict(self, position: Position) -> ResumeAt:
         """Report where we stand and wait for the plan, through as many generations as it takes."""
         self.between_steps = False
         self.show(Place.RECOVERING)
@@ -340,18 +346,18 @@ class Member:
             self.saving.neighbour.break_off()
             self.phase("stop")
             self.control.send(
-                messages.PositionReport(
+                ev.PositionReported(
+                    at=ev.UNTIMED,
+                    member=self.control.member,
                     generation=self.generation,
-                    holds=position.holds,
-                    arrived=position.arrived,
-                    established=position.established,
+                    position=replace(
+                        position,
+                        kept=self.copies.kept,
+                        saved=self.saving.steps(),
+                        keeps=self.saving.neighbour.keeps(),
+                    ),
                     twin_key=self._twin_key,
                     holdings=self._holdings_to_tell(),
-                    kept=self.copies.kept,
-                    saved=self.saving.steps(),
-                    keeps=self.saving.neighbour.keeps(),
-                    tail=position.tail,
-                    in_tail=position.in_tail,
                 )
             )
             if self.control.leaving or self.control.taking:
@@ -392,7 +398,8 @@ class Member:
         state gives up because no coordinator is there."""
         self.show(Place.RECOVERING)
         if not self.abandoned:
-            self.control.send(messages.ContactLost(generation=self.generation, why=why[:1000]))
+            lost = ev.ContactLost(at=ev.UNTIMED, member=self.control.member, generation=self.generation, why=why[:1000])
+            self.control.send(lost)
             self._await_next_generation()
 
     def _await_next_generation(self) -> None:
@@ -404,14 +411,15 @@ class Member:
         before_plan()
         self.carry_out(plan)
 
-    def await_first_plan(self) -> messages.Resume:
+    def await_first_plan(self) -> ResumeAt:
         """A rehearsed joiner waits for groups and state."""
         assert self._twin_key is not None
         self.control.send(
-            messages.Prepared(
+            ev.MemberPrepared(
+                at=ev.UNTIMED,
+                member=self.control.member,
                 generation=self.generation,
                 twin_key=self._twin_key,
-                timings=self.ledger.timings(),
                 holdings=tuple(self._holdings.values()),
                 saved=self.saving.steps(),
                 keeps=self.saving.neighbour.keeps(),
@@ -441,7 +449,7 @@ class Member:
         self.show(Place.BETWEEN_STEPS)
         self.between_steps = True
 
-    def carry_out(self, plan: messages.Resume) -> None:
+    def carry_out(self, plan: ResumeAt) -> None:
         """Regroup, give or take state, resume. A fault meanwhile: once more in the next generation."""
         pause = 0.0  # trouble that comes again at once gets time to pass
         while True:
@@ -451,16 +459,21 @@ class Member:
             if not self.abandoned:
                 time.sleep(pause)
                 pause = min(2.0, 2 * pause + 0.05)
-                self.control.send(
-                    messages.RecoveryTrouble(generation=self.generation, why=trouble, unfit=self._is_unfit)
+                failed = ev.RecoveryFailed(
+                    at=ev.UNTIMED,
+                    member=self.control.member,
+                    generation=self.generation,
+                    why=trouble,
+                    unfit=self._is_unfit,
                 )
+                self.control.send(failed)
                 self._await_next_generation()
             plan = self.await_verdict(self.position())
 
-    def _try_to_carry_out(self, plan: messages.Resume) -> str | None:
-        if plan.leave:
+    def _try_to_carry_out(self, plan: ResumeAt) -> str | None:
+        if self.control.member in plan.leavers:
             return self._try_to_hand_over(plan)
-        if plan.rung == Rung.RESTART.value:
+        if plan.rung is Rung.RESTART:
             return self._save_and_wait(plan)
         if self.control.at_boundary:
             self.world.connections.break_all()  # nobody uses them any more; gloo takes longer to end whole ones
@@ -470,7 +483,7 @@ class Member:
             self._go_back_if_wanted(plan)
             with _timed(timings, "regroup"):
                 self.phase("regroup")
-                self.world.store.move(plan.store)
+                self.world.store.move(plan.store_address)
                 self.world.regroup(self.generation, plan.absent)
                 self._make_engines_equal(plan)
                 self._go_without(plan.absent)
@@ -481,8 +494,8 @@ class Member:
             with _timed(timings, "transfer"):
                 self.phase("transfer")
                 received = self._transfer(plan)
-                self.between.exchange(plan.tail, received=self.world.rank in plan.donors)
-                self._borrowed.transferred(plan.donors, between_steps=plan.tail is not None)
+                self.between.exchange(plan.tail, received=plan.receives(self.world.rank))
+                self._borrowed.transferred(dict(plan.donors), between_steps=plan.tail is not None)
             self._trained, self.in_tail = True, plan.tail is not None
         except UnfitError as error:
             self._is_unfit = True
@@ -497,15 +510,14 @@ class Member:
         self.phase("resume")
         if self.abandoned:
             return "a new generation was opened"
-        told = self._told(received)
-        self.control.send(messages.Resumed(generation=self.generation, timings=timings, transfer=told, finite=finite))
+        self._tell_resumed(timings, received, finite)
         self.world.forget_former()
         return None
 
-    def _go_back_if_wanted(self, plan: messages.Resume) -> None:
+    def _go_back_if_wanted(self, plan: ResumeAt) -> None:
         """Whoever receives nothing has the state, or a copy of it: one that all twins agreed on, or a saved one."""
-        from_memory = plan.rung == Rung.PEER_MEMORY.value and (plan.distrust or self.holds != plan.step)
-        if self.world.rank not in plan.donors and (plan.rewind or from_memory):
+        from_memory = plan.rung is Rung.PEER_MEMORY and (plan.distrust or self.holds != plan.step)
+        if not plan.receives(self.world.rank) and (plan.rewind or from_memory):
             self.holds, self._outgoing = None, None
             self.engines.forget_iteration()
             if plan.rewind:
@@ -514,7 +526,7 @@ class Member:
             else:
                 self.phase("bring back")
                 self.saving.bring_back(self, plan.step)
-        elif plan.rung == Rung.CHECKPOINT.value:
+        elif plan.rung is Rung.CHECKPOINT:
             self._outgoing = None
             self.phase("load")
             self.engines.forget_iteration()
@@ -530,9 +542,9 @@ class Member:
                 raise UnfitError(f"the replacement's script does not do what rank {self.world.rank}'s did: {differs}")
             self._predecessor = None
 
-    def _make_engines_equal(self, plan: messages.Resume) -> None:
+    def _make_engines_equal(self, plan: ResumeAt) -> None:
         """Like those of ranks that hold the state with which everybody goes on, and have trained up to it."""
-        trained = self._trained and self.world.rank not in plan.donors
+        trained = self._trained and not plan.receives(self.world.rank)
         self.engines.reset(functools.partial(self.world.show_to_group, self.generation), trained)
 
     def _go_without(self, absent: tuple[int, ...]) -> None:
@@ -541,7 +553,7 @@ class Member:
         if self.degrading is not None:
             self.degrading.go_without(absent)
 
-    def _save_and_wait(self, plan: messages.Resume) -> str:
+    def _save_and_wait(self, plan: ResumeAt) -> str:
         """All processes begin anew. What we hold is saved for whoever has this rank next."""
         try:
             if self.holds == plan.step:
@@ -550,11 +562,11 @@ class Member:
                 self.saving.save_now(self)
         except (RuntimeError, OSError, UnderstudyError) as error:
             return f"{type(error).__name__}: {error}"
-        self.control.send(messages.Resumed(generation=self.generation, timings={}))
+        self._tell_resumed({}, None, finite=True)
         self._await_next_generation()
         return "a new generation was opened"
 
-    def _try_to_hand_over(self, plan: messages.Resume) -> str | None:
+    def _try_to_hand_over(self, plan: ResumeAt) -> str | None:
         """Somebody else has this rank now, and takes our state. Then there is nothing left to do but to be ended."""
         try:
             self.phase("hand over")
@@ -564,15 +576,17 @@ class Member:
         self._await_next_generation()
         return "a new generation was opened"
 
-    def _transfer(self, plan: messages.Resume) -> Received | None:
+    def _transfer(self, plan: ResumeAt) -> TransferRecord | None:
         received = None
         self.mail.begin()
-        for receiver, donors in plan.donors.items():
+        for receiver, donors in plan.donors:
             if receiver == self.world.rank:
                 wanted = None if receiver in plan.from_copies else frozenset(self._holdings.values())
                 from_leaver = receiver in donors
                 mail = self._across_bridge() if from_leaver else self.mail
-                taking = Taking(mail, self.protected, donors, wanted, self._host, moved=self._show_that_it_moves)
+                taking = Taking(
+                    mail, receiver, self.protected, donors, wanted, self._host, moved=self._show_that_it_moves
+                )
                 is_own = from_leaver or receiver in plan.from_copies  # with the buffers that belong to this rank
                 if not is_own:
                     self.own_buffers.hold()
@@ -591,10 +605,11 @@ class Member:
         """A transfer may take long; as long as something arrives, nobody is called late."""
         self.show(Place.RECOVERING)
 
-    def _told(self, received: Received | None) -> messages.Transfer | None:
-        if received is None:
-            return None
-        return messages.Transfer(receiver=self.world.rank, **msgspec.structs.asdict(received))
+    def _tell_resumed(self, timings: dict[str, float], received: TransferRecord | None, finite: bool) -> None:
+        generation = self.generation
+        self.control.send(messages.Measured(generation=generation, timings=timings, transfer=received))
+        resumed = ev.MemberResumed(at=ev.UNTIMED, member=self.control.member, generation=generation, finite=finite)
+        self.control.send(resumed)
 
     def _tear(self) -> None:
         """The first byte is about to land. What this member held before is gone until the last digest is checked."""

@@ -13,9 +13,10 @@ import torch
 
 from understudy.foundation.ids import StepNumber
 from understudy.ledger.records import Sharing
+from understudy.protocol.commands import ResumeAt
+from understudy.protocol.events import UNTIMED, BadStateTold, DigestTold
 from understudy.state.manifest import Protected, local
 from understudy.training.backwards import Backwards
-from understudy.wire import messages
 
 if TYPE_CHECKING:
     from understudy.training.member import Member
@@ -31,7 +32,7 @@ class Probation:
         """Is what this step makes of the state looked at?"""
         return step < self.until
 
-    def begin(self, member: "Member", plan: messages.Resume) -> None:
+    def begin(self, member: "Member", plan: ResumeAt) -> None:
         if plan.probation:
             self.until = plan.step + plan.probation
             member.saving.hold_for_probation(plan.step)
@@ -71,7 +72,7 @@ class Losses:
         return None
 
 
-def resumes_finite(member: "Member", plan: messages.Resume) -> bool:
+def resumes_finite(member: "Member", plan: ResumeAt) -> bool:
     """Asked when the state is there and before anything is done with it."""
     return not plan.probation or is_finite(member.protected)
 
@@ -86,7 +87,14 @@ def after_commit(member: "Member", attempt: int, sharing: Sharing | None, bad_lo
     certain = watched and not is_finite(member.protected)
     why = "its parameters are not finite" if certain else bad_loss
     if watched and why is not None:
-        told = messages.BadState(generation=member.generation, step=member.holds, why=why, certain=certain)
+        told = BadStateTold(
+            at=UNTIMED,
+            member=member.control.member,
+            generation=member.generation,
+            step=member.holds,
+            why=why,
+            certain=certain,
+        )
         member.control.send(told)
         member.saving.begin(member, attempt, sharing, trusted=False)
         return
@@ -105,7 +113,15 @@ def compare_with_twins(member: "Member", holds: StepNumber, watched: bool) -> No
     digest = member.copies.digest(member.protected)
     if due and not member.own_state.exists:
         member.copies.take(member.protected, holds)
-    member.control.send(messages.StateDigest(generation=member.generation, step=holds, digest=digest, copied=due))
+    told = DigestTold(
+        at=UNTIMED,
+        member=member.control.member,
+        generation=member.generation,
+        step=holds,
+        digest=digest,
+        copied=due,
+    )
+    member.control.send(told)
 
 
 @torch.no_grad()

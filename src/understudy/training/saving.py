@@ -111,10 +111,10 @@ class Saving:
             what = "could not be saved in peer memory, and is not covered" if trouble else "has no copy on another host"
             member.note(f"rank {member.world.rank} {what}: {trouble or elsewhere}")
 
-    def steps(self) -> tuple[int, ...]:
+    def steps(self) -> tuple[StepNumber, ...]:
         """States that can be brought back."""
         self.finish()
-        return self._snapshots.steps()
+        return tuple(map(StepNumber, self._snapshots.steps()))
 
     def bring_back(self, member: "Member", step: int) -> None:
         copy = self._snapshots.read(step)

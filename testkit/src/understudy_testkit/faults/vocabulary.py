@@ -24,7 +24,8 @@ def describe() -> Vocabulary:
     from understudy.wire import cluster, messages, versions
 
     kinds = [*get_args(cluster.FromHost), *get_args(cluster.ToHost), *get_args(messages.FromAgent)]
-    told = [*kinds, *cluster._EVENTS.values(), Kept, TransferRecord]
+    events = getattr(cluster, "_EVENTS", {}).values()  # of versions in which `Happened` does not name them
+    told = [*kinds, *events, Kept, TransferRecord]
     known: Vocabulary = {}
     for kind in told:
         _describe(mi.type_info(kind), known)
@@ -42,6 +43,10 @@ def _describe(kind: Any, known: Vocabulary) -> str:
             return cls.__name__
         case mi.LiteralType(values=values):
             return f"one of {sorted(map(str, values))}"
+        case mi.UnionType(types=types) if all(isinstance(one, mi.StructType) for one in types):
+            for one in types:
+                _describe(one, known)
+            return "a message"  # of any kind: one that only one version knows is ignored there too
         case mi.UnionType(types=types):
             return " | ".join(sorted(_describe(one, known) for one in types))
         case mi.DictType(key_type=key, value_type=value):
