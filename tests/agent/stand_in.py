@@ -17,7 +17,12 @@ import traceback
 from pathlib import Path
 
 from understudy.detection.progress import Place, ProgressWriter
+from understudy.foundation.ids import Generation, MemberId, StepNumber
 from understudy.foundation.settings import WorkerSettings
+from understudy.ledger.records import TransferRecord
+from understudy.protocol import commands as cmd
+from understudy.protocol import events as ev
+from understudy.protocol.positions import Position
 from understudy.wire import framing, messages
 
 
@@ -30,11 +35,12 @@ class StandIn:
         self.line = socket.socket(socket.AF_UNIX)
         self.line.connect(settings.socket)
         self.say(messages.Hello(member=settings.member, token=settings.token, pid=os.getpid()))
-        self.generation = self.step = 0
+        self.member = MemberId(settings.member)
+        self.generation, self.step = Generation(0), StepNumber(0)
         self.rank: int | None = None
         self.established = False
 
-    def say(self, message: messages.Message) -> None:
+    def say(self, message: messages.Message | ev.Event) -> None:
         self.line.sendall(framing.frame(messages.encode(message)))
 
     def listen(self, timeout: float | None) -> messages.FromAgent | None:
@@ -67,53 +73,47 @@ class StandIn:
         word = self.listen(0.3)
         if word is None:
             self.page.show(0, -1, Place.PARKED)
-            self.say(messages.Parked())
+            self.say(ev.MemberParked(at=ev.UNTIMED, member=self.member))
             word = self.listen(None)
             while isinstance(
                 word, messages.KeepWarm
             ):  # a warm spare is told how much memory to keep; nothing to do here
                 word = self.listen(None)
-        assert isinstance(word, messages.Assign)
+        assert isinstance(word, cmd.AssignRank)
         self.rank, self.generation = word.rank, word.generation
         print(f"rank {self.rank} {self.args.say}", flush=True)
         if not word.founding:
             self.established = True
-            self.say(messages.Prepared(generation=self.generation, twin_key="k", timings={}))
+            generation = self.generation
+            self.say(ev.MemberPrepared(at=ev.UNTIMED, member=self.member, generation=generation, twin_key="k"))
             self.take(self.listen(None), holds=None)
 
-    def take(self, word: messages.FromAgent | None, holds: int | None) -> None:
+    def take(self, word: messages.FromAgent | None, holds: StepNumber | None) -> None:
         """Go through a recovery, to its end."""
         while True:
-            if isinstance(word, messages.Abandon) and word.generation > self.generation:
+            if isinstance(word, cmd.AbandonGeneration) and word.generation > self.generation:
                 self.generation = word.generation
                 self.show(Place.RECOVERING)
                 self.say(
-                    messages.PositionReport(
+                    ev.PositionReported(
+                        at=ev.UNTIMED,
+                        member=self.member,
                         generation=self.generation,
-                        holds=holds,
-                        arrived=False,
-                        established=self.established,
+                        position=Position(holds=holds, established=self.established),
                         twin_key="k",
                     )
                 )
-            elif isinstance(word, messages.Resume) and word.generation == self.generation:
+            elif isinstance(word, cmd.ResumeAt) and word.generation == self.generation:
                 self.step = word.step
                 timings = {"regroup": 0.001, "transfer": 0.002}
                 transfer = self.transfer() if holds is None else None
-                self.say(messages.Resumed(generation=self.generation, timings=timings, transfer=transfer))
+                self.say(messages.Measured(generation=self.generation, timings=timings, transfer=transfer))
+                self.say(ev.MemberResumed(at=ev.UNTIMED, member=self.member, generation=self.generation))
                 return
             word = self.listen(None)
 
-    def transfer(self) -> messages.Transfer:
-        return messages.Transfer(
-            receiver=self.rank or 0,
-            given={0: 10},
-            seconds=0.001,
-            checked=2,
-            digest="",
-            from_memory=False,
-            distrusted=[],
-        )
+    def transfer(self) -> TransferRecord:
+        return TransferRecord(receiver=self.rank or 0, given={0: 10}, seconds=0.001, checked=2)
 
     def train(self) -> None:
         shown = None
@@ -122,7 +122,7 @@ class StandIn:
                 self.show(Place.IN_STEP)
                 shown = (self.generation, self.step)
             word = self.listen(0.01)
-            if isinstance(word, messages.Abandon):
+            if isinstance(word, cmd.AbandonGeneration):
                 self.take(word, holds=self.step)
                 continue
             if self.args.fail_at == self.step and self.rank == 0:
@@ -134,21 +134,25 @@ class StandIn:
             if self.args.slow_after is not None:
                 slow = self.rank == 1 and self.step >= self.args.slow_after
                 self.page.show_compute(self.step, 0.3 if slow else 0.2)
-            self.step += 1
+            self.step = StepNumber(self.step + 1)
             if not self.established:
                 self.established = True
-                self.say(messages.Established(generation=self.generation, twin_key="k", holdings=(1,)))
+                self.say(
+                    ev.MemberEstablished(
+                        at=ev.UNTIMED, member=self.member, generation=self.generation, twin_key="k", holdings=(1,)
+                    )
+                )
             self.show(Place.BETWEEN_STEPS)
 
     def finish(self) -> None:
         self.show(Place.FINISHED)
         while True:
-            self.say(messages.Finished(generation=self.generation))
+            self.say(ev.MemberFinished(at=ev.UNTIMED, member=self.member, generation=self.generation))
             word = self.listen(0.2)
-            if isinstance(word, messages.Release):
+            if isinstance(word, cmd.ReleaseMembers):
                 self.show(Place.RELEASED)
                 return
-            if isinstance(word, messages.Abandon):
+            if isinstance(word, cmd.AbandonGeneration):
                 self.take(word, holds=self.step)
 
 

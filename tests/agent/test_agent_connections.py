@@ -11,11 +11,20 @@ from typing import Any
 import pytest
 
 from understudy.agent.connections import WorkerConnections
-from understudy.foundation.ids import MemberId
+from understudy.foundation.ids import Generation, MemberId
+from understudy.protocol import commands as cmd
+from understudy.protocol import events as ev
+from understudy.protocol.causes import Cause, CauseKind
+from understudy.protocol.reasons import Code, because
 from understudy.wire import framing
 from understudy.wire import messages as msg
 
 ALICE = MemberId("m-0")
+PARKED = ev.MemberParked(at=ev.UNTIMED, member=ALICE)
+
+
+def release(generation: int) -> cmd.ReleaseMembers:
+    return cmd.ReleaseMembers(generation=Generation(generation), members=(ALICE,))
 
 
 class Harness:
@@ -64,16 +73,16 @@ def play(path: Path, scene: Callable[[Harness], Coroutine[Any, Any, None]]) -> N
 
 def test_a_member_says_hello_and_both_sides_speak(tmp_path: Path) -> None:
     async def scene(harness: Harness) -> None:
-        parked = framing.frame(msg.encode(msg.Parked()))
+        parked = framing.frame(msg.encode(PARKED))
         async with harness.connected(harness.hello(), parked[:3]) as (reader, writer):
             writer.write(parked[3:])
             await until(lambda: len(harness.heard) == 2)
-            assert [type(message) for _, message in harness.heard] == [msg.Hello, msg.Parked]
-            assert harness.connections.send(ALICE, msg.Release(generation=4))
+            assert [type(message) for _, message in harness.heard] == [msg.Hello, ev.MemberParked]
+            assert harness.connections.send(ALICE, release(4))
             data = await reader.readexactly(framing.length_of(await reader.readexactly(framing.HEADER_BYTES)))
-            assert msg.decode_from_agent(data) == msg.Release(generation=4)
+            assert msg.decode_from_agent(data) == release(4)
         await until(lambda: harness.gone == [ALICE])
-        assert not harness.connections.send(ALICE, msg.Release(generation=5))
+        assert not harness.connections.send(ALICE, release(5))
 
     play(tmp_path, scene)
 
@@ -90,7 +99,7 @@ def test_a_wrong_token_or_an_unknown_member_is_refused(tmp_path: Path, changes: 
 
 def test_who_does_not_begin_with_hello_is_refused(tmp_path: Path) -> None:
     async def scene(harness: Harness) -> None:
-        async with harness.connected(framing.frame(msg.encode(msg.Parked()))) as (reader, _):
+        async with harness.connected(framing.frame(msg.encode(PARKED))) as (reader, _):
             assert await reader.read() == b""
         assert harness.heard == [] and harness.connections.refused == 1
 
@@ -128,6 +137,26 @@ def test_a_second_hello_is_malformed(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+def test_a_member_speaks_for_itself_only(tmp_path: Path) -> None:
+    async def scene(harness: Harness) -> None:
+        other = ev.MemberFinished(at=ev.UNTIMED, member=MemberId("m-1"), generation=Generation(1))
+        async with harness.connected(harness.hello(), framing.frame(msg.encode(other))) as (reader, _):
+            assert await reader.read() == b""
+        assert [type(message) for _, message in harness.heard] == [msg.Hello] and harness.connections.malformed == 1
+
+    play(tmp_path, scene)
+
+
+def test_a_member_tells_nothing_that_only_its_agent_can_know(tmp_path: Path) -> None:
+    async def scene(harness: Harness) -> None:
+        end = ev.MemberLost(at=ev.UNTIMED, member=ALICE, cause=Cause(kind=CauseKind.EXIT, detail="a lie"))
+        async with harness.connected(harness.hello(), framing.frame(msg.encode(end))) as (reader, _):
+            assert await reader.read() == b""
+        assert [type(message) for _, message in harness.heard] == [msg.Hello] and harness.connections.malformed == 1
+
+    play(tmp_path, scene)
+
+
 def test_a_member_that_connects_again_replaces_its_old_connection(tmp_path: Path) -> None:
     async def scene(harness: Harness) -> None:
         async with harness.connected(harness.hello()) as (old, _):
@@ -135,7 +164,7 @@ def test_a_member_that_connects_again_replaces_its_old_connection(tmp_path: Path
             async with harness.connected(harness.hello()) as (new, _):
                 assert await old.read() == b""
                 assert harness.gone == []
-                harness.connections.send(ALICE, msg.Release(generation=1))
+                harness.connections.send(ALICE, release(1))
                 assert await new.readexactly(framing.HEADER_BYTES)
 
     play(tmp_path, scene)
@@ -181,7 +210,9 @@ def test_a_member_that_does_not_read_blocks_nobody_and_is_cut_off(tmp_path: Path
     async def scene(harness: Harness) -> None:
         async with harness.connected(harness.hello()):
             await until(lambda: harness.heard)
-            big = msg.Abandon(generation=1, reason="x" * 1_000_000)
+            big = cmd.AbandonGeneration(
+                generation=Generation(1), members=(ALICE,), reason=because(Code.TOLD, text="x" * 1_000_000)
+            )
             for _ in range(12):
                 harness.connections.send(ALICE, big)
             assert harness.gone == [ALICE]

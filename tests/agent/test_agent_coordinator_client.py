@@ -1,21 +1,20 @@
 """What an agent keeps while nobody listens, and what it tells whoever leads next. The stream is a list."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import msgspec
 
 from understudy.agent.coordinator_client import CoordinatorClient, Introduction
 from understudy.foundation.clock import SetClock
-from understudy.foundation.ids import Generation, HostId, MemberId
+from understudy.foundation.ids import Generation, HostId, MemberId, Rank
+from understudy.protocol import commands as cmd
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
-from understudy.protocol.commands import Seat, StopJob
+from understudy.protocol.reasons import Code, because
 from understudy.wire import host_messages as wire
-from understudy.wire import messages as msg
 from understudy.wire.inventory import HostInventory
+from understudy.wire.messages import Measured
 
+WISH = because(Code.REQUESTED, text="a coordinator's wish")
 M = MemberId("m-0")
 OWN = HostInventory(host_name="node-a", addresses=("10.0.0.1",))
 KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
@@ -23,26 +22,14 @@ KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
 
 @dataclass
 class HostEffects:
-    done: list[tuple[object, ...]] = field(default_factory=list)
+    done: list[cmd.ToAgent] = field(default_factory=list)
     told: list[tuple[str, str]] = field(default_factory=list)
 
     def tell(self, code: str, text: str, /, **_: object) -> None:
         self.told.append((code, text))
 
-    def start_member(self, member: MemberId, seat: Seat | None, host: HostId, _store: str = "") -> None:
-        self.done.append(("start", member, None if seat is None else seat.rank, host))
-
-    def watch_closely(self, hosts: Sequence[HostId] = ()) -> None:
-        self.done.append(("watch closely", tuple(hosts)))
-
-    def send(self, member: MemberId, message: msg.FromAgent) -> None:
-        self.done.append(("send", member, message))
-
-    def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
-        self.done.append(("kill", member, hang, reason))
-
-    def stop(self, stop: StopJob) -> None:
-        self.done.append(("stop", stop))
+    def carry_out(self, command: cmd.ToAgent) -> None:
+        self.done.append(command)
 
 
 class Stream:
@@ -85,17 +72,20 @@ def test_what_monitors_call_this_host_is_part_of_every_greeting() -> None:
     assert client._greeting().inventory == client._greeting().inventory == OWN
 
 
-def assign(bequest: bytes = b"") -> msg.Assign:
-    return msg.Assign(
-        generation=2,
-        founded_in=1,
+def assign(bequest: bytes = b"", member: MemberId = M, rank: int = 3) -> wire.Order:
+    command = cmd.AssignRank(
+        member=member,
+        rank=Rank(rank),
+        slot=0,
+        store=HostId("a"),
+        generation=Generation(2),
+        founded_in=Generation(1),
         founding=not bequest,
-        rank=3,
-        local_rank=0,
-        local_world_size=1,
         world_size=4,
+        local_world_size=1,
         bequest=bequest,
     )
+    return wire.Order(term=1, command=command)
 
 
 def retold(client: CoordinatorClient) -> list[wire.FromHost]:
@@ -132,7 +122,7 @@ def test_the_end_of_a_process_is_part_of_every_greeting_and_silences_it() -> Non
 
 def test_what_a_rank_left_is_told_first_even_when_its_process_is_gone() -> None:
     client = client_of(HostEffects())
-    client._obey(wire.Tell(term=1, member=M, message=assign()))
+    client._obey(assign())
     client.inherited(M, b"left")
     client.handle(ev.MemberLost(at=0.0, member=M, cause=KILLED))
     client.handle(ev.MemberConnected(at=0.0, member=MemberId("m-1")))
@@ -142,7 +132,7 @@ def test_what_a_rank_left_is_told_first_even_when_its_process_is_gone() -> None:
 
 def test_what_a_joiner_inherits_and_what_another_host_left_is_kept_too() -> None:
     client = client_of(HostEffects())
-    client._obey(wire.Tell(term=1, member=M, message=assign(b"left")))
+    client._obey(assign(b"left"))
     other = wire.Bequeathed(member="m-9", content=b"other", rank=0, world=1)
     client._obey(wire.Keep(term=1, kept=other))
     client._obey(wire.Keep(term=1, kept=wire.Bequeathed(member="m-9", content=b"older", rank=0, world=0)))
@@ -154,10 +144,11 @@ def test_orders_of_an_older_term_are_refused() -> None:
     effects = HostEffects()
     client = client_of(effects)
     client.term = 5
-    client._obey(wire.Kill(term=4, member=M, hang=False, reason="an old coordinator's wish"))
+    client._obey(wire.Order(term=4, command=cmd.KillMember(member=M, reason=WISH)))
     assert effects.done == [] and client.refused == {"older term": 1}
-    client._obey(wire.Kill(term=5, member=M, hang=False, reason="the leader's wish"))
-    assert effects.done == [("kill", M, False, "the leader's wish")]
+    kill = cmd.KillMember(member=M, reason=WISH)
+    client._obey(wire.Order(term=5, command=kill))
+    assert effects.done == [kill]
 
 
 def test_only_the_newest_steps_are_told_and_once_to_every_new_coordinator() -> None:
@@ -173,8 +164,8 @@ def test_good_news_is_told_once() -> None:
     client = client_of(effects)
     other = MemberId("m-1")
     for _ in range(2):  # an order may come twice
-        client._obey(wire.Tell(term=1, member=M, message=assign()))
-    client._obey(wire.Tell(term=1, member=other, message=msgspec.structs.replace(assign(), rank=2)))
+        client._obey(assign())
+    client._obey(assign(member=other, rank=2))
     assert effects.told == [
         ("rank", "rank 3 is on this host: m-0, generation 2"),
         ("rank", "rank 2 is on this host: m-1, generation 2"),
@@ -182,7 +173,7 @@ def test_good_news_is_told_once() -> None:
     effects.told.clear()
 
     def resumes(member: MemberId, generation: int, **timings: float) -> None:
-        client.measured(generation, timings, None)
+        client.measured(Measured(generation=generation, timings=timings))
         client.handle(ev.MemberResumed(at=0.0, member=member, generation=Generation(generation)))
 
     resumes(M, 3)  # saved only, for all processes begin anew

@@ -20,14 +20,12 @@ from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import MemberId, Rank
 from understudy.foundation.settings import WorkerSettings
-from understudy.ledger.records import TransferRecord
 from understudy.protocol.causes import CauseKind
-from understudy.protocol.commands import Outcome, Seat, StopJob
+from understudy.protocol.commands import Outcome, Seat, StartMember, StopJob
 from understudy.protocol.events import Event, MemberLost
-from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.policy import Policy
 from understudy.protocol.reasons import Code, because
-from understudy.wire.messages import ScriptFailed
+from understudy.wire.messages import Measured, ScriptFailed
 
 MEMBER = MemberId("m-0")
 IDLE = (sys.executable, "-S", "-E", "-c", "import sys; sys.stdin.read()")
@@ -44,7 +42,7 @@ class Controller:
 
     def start(self) -> None:
         assert self.supervisor is not None
-        self.supervisor.start_member(MEMBER, Seat(rank=Rank(0)), THIS_HOST)
+        self.supervisor.carry_out(StartMember(member=MEMBER, seat=Seat(rank=Rank(0))))
 
     def handle(self, event: Event) -> None:
         self.events.append(event)
@@ -59,7 +57,7 @@ class Controller:
 
     def inherited(self, member: MemberId, bequest: bytes) -> None: ...
 
-    def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None: ...
+    def measured(self, told: Measured) -> None: ...
 
     def advanced(self, smallest: int, largest: int) -> None:
         self.advances.append((smallest, largest))
@@ -120,7 +118,7 @@ def test_a_bug_in_the_decider_leaves_no_process_behind(tmp_path: Path) -> None:
     def fail(controller: Controller, _event: Event) -> None:
         assert controller.supervisor is not None
         if not seen:
-            controller.supervisor.start_member(MemberId("m-1"), None, THIS_HOST)
+            controller.supervisor.carry_out(StartMember(member=MemberId("m-1")))
             process = controller.supervisor.workers[MemberId("m-1")].process
             assert process is not None and process.pid is not None
             seen.append(process.pid)
@@ -175,8 +173,9 @@ def test_the_environment_of_ranks_and_spares() -> None:
     spare = worker_environment(inherited, settings, None, 8)
     assert "RANK" not in spare and "WORLD_SIZE" not in spare
     assert "OMP_NUM_THREADS" not in worker_environment(inherited, settings, Seat(rank=Rank(0)), 1)
-    seat = Seat(rank=Rank(5), local_rank=1, local_world_size=4, node_rank=1, nodes=2)
-    elsewhere = worker_environment(inherited, settings, seat, 8, "10.0.0.1:29500")
+    store = "10.0.0.1:29500"
+    seat = Seat(rank=Rank(5), local_rank=1, local_world_size=4, node_rank=1, nodes=2, store_address=store)
+    elsewhere = worker_environment(inherited, settings, seat, 8)
     assert (elsewhere["RANK"], elsewhere["LOCAL_RANK"], elsewhere["LOCAL_WORLD_SIZE"]) == ("5", "1", "4")
     assert (elsewhere["GROUP_RANK"], elsewhere["GROUP_WORLD_SIZE"]) == ("1", "2")
     assert (elsewhere["MASTER_ADDR"], elsewhere["MASTER_PORT"]) == ("10.0.0.1", "29500")

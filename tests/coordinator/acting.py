@@ -1,42 +1,43 @@
 """Effects that are only remembered, and a job of two ranks that a test plays through by hand."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from understudy.coordinator.coordinator import Coordinator
 from understudy.foundation.clock import SetClock
-from understudy.foundation.ids import Generation, HostId, MemberId, StepNumber
+from understudy.foundation.ids import Generation, MemberId, StepNumber
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, TransferRecord
+from understudy.protocol import commands as cmd
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
-from understudy.protocol.commands import Seat, StopJob
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
 from understudy.protocol.positions import Position
-from understudy.wire.messages import FromAgent
+from understudy.protocol.sentences import sentence
+from understudy.wire.messages import Measured
 
 
 @dataclass
 class RememberedEffects:
     done: list[tuple[object, ...]] = field(default_factory=list)
 
-    def start_member(self, member: MemberId, seat: Seat | None, host: HostId, store: str = "") -> None:  # noqa: ARG002
-        self.done.append(("start", member, None if seat is None else seat.rank))
+    def carry_out(self, command: cmd.ToAgent) -> None:
+        match command:
+            case cmd.StartMember(member=member, seat=seat):
+                self.done.append(("start", member, None if seat is None else seat.rank))
+            case cmd.WatchClosely(hosts=hosts):
+                self.done.append(("watch closely", hosts))
+            case cmd.KillMember(member=member, hang=hang, reason=reason):
+                self.done.append(("kill", member, hang, sentence(reason)))
+            case cmd.DismissStranger(member=member, host=host, reason=reason):
+                self.done.append(("dismiss", member, host, sentence(reason)))
+            case cmd.StopJob():
+                self.done.append(("stop", command))
+            case _:
+                for member in cmd.members_of(command):
+                    self.send(member, command)
 
-    def watch_closely(self, hosts: Sequence[HostId] = ()) -> None:
-        self.done.append(("watch closely", tuple(hosts)))
-
-    def send(self, member: MemberId, message: FromAgent) -> None:
-        self.done.append(("send", member, message))
-
-    def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
-        self.done.append(("kill", member, hang, reason))
-
-    def dismiss(self, member: MemberId, host: HostId, reason: str) -> None:
-        self.done.append(("dismiss", member, host, reason))
-
-    def stop(self, stop: StopJob) -> None:
-        self.done.append(("stop", stop))
+    def send(self, member: MemberId, command: cmd.ToMember) -> None:
+        self.done.append(("send", member, command))
 
     def take(self) -> list[tuple[object, ...]]:
         done, self.done = self.done, []
@@ -97,5 +98,5 @@ class Play:
 
     def resume(self, name: str, at: float, generation: int, received: int = 0, **timings: float) -> None:
         transfer = TransferRecord(receiver=1, given={0: received}, seconds=0.1, checked=3) if received else None
-        self.coordinator.measured(generation, timings, transfer)
+        self.coordinator.measured(Measured(generation=generation, timings=timings, transfer=transfer))
         self.coordinator.handle(ev.MemberResumed(at=at, member=MemberId(name), generation=Generation(generation)))

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 from tests.coordinator.acting import RememberingJournal
@@ -13,15 +14,16 @@ from understudy.coordinator.runs import NOTHING_PAST, Past
 from understudy.coordinator.state_store import MemoryStateStore, SharedMemoryState, StateStore
 from understudy.foundation.clock import SetClock
 from understudy.foundation.ids import Generation, MemberId, StepNumber
+from understudy.protocol import commands as cmd
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.policy import Policy
 from understudy.protocol.positions import Position
 from understudy.wire import host_messages as wire
-from understudy.wire import messages as msg
 from understudy.wire.inventory import HostInventory
 
 POLICY = Policy(world_size=2, hosts=2)
+_Command = TypeVar("_Command", bound=cmd.Command)
 KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
 
 
@@ -66,8 +68,8 @@ class Host:
             assert not isinstance(order, wire.Unknown)
             new.append(order)
         for order in new:
-            if isinstance(order, wire.Start):
-                self.living.append(order.member)
+            if isinstance(order, wire.Order) and isinstance(order.command, cmd.StartMember):
+                self.living.append(order.command.member)
             elif isinstance(order, wire.Welcome):
                 self.term, self.run = order.term, order.run
         self.orders += new
@@ -77,9 +79,10 @@ class Host:
         """What it was given to keep for other hosts."""
         return [order.kept for order in self.orders if isinstance(order, wire.Keep)]
 
-    def told(self, kind: type[msg.FromAgent]) -> list[tuple[str, msg.FromAgent]]:
-        tells = [order for order in self.orders if isinstance(order, wire.Tell)]
-        return [(tell.member, tell.message) for tell in tells if isinstance(tell.message, kind)]
+    def told(self, kind: type[_Command]) -> list[_Command]:
+        """The commands of this kind in its orders."""
+        orders = [order for order in self.orders if isinstance(order, wire.Order)]
+        return [order.command for order in orders if isinstance(order.command, kind)]
 
 
 class Cluster:

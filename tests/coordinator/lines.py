@@ -133,13 +133,14 @@ class Agent:
         await self.say(wire.from_event(event))
 
     async def hear(self, kind: type[_Kind]) -> _Kind:
-        """The next message of this kind; others are passed over."""
+        """The next message of this kind, or the command in an order; others are passed over."""
         while True:
             data = await asyncio.wait_for(self.stream.read(), 10.0)
             assert data is not None, f"the line ended before {kind.__name__} came"
             message = wire.decode_to_host(data)
-            if isinstance(message, kind):
-                return message
+            for heard in (message, message.command if isinstance(message, wire.Order) else None):
+                if isinstance(heard, kind):
+                    return heard
 
     async def ended_or_welcomed(self) -> str:
         """What becomes of a greeting: empty if it is answered, else the status with which the line ended."""

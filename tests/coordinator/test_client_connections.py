@@ -20,14 +20,13 @@ from understudy.coordinator.state_store import SharedMemoryState
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import HostId, MemberId
 from understudy.foundation.parenthood import die_with
+from understudy.protocol import commands as cmd
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
-from understudy.protocol.commands import Seat, StopJob
 from understudy.protocol.policy import Policy
 from understudy.protocol.sentences import sentence
 from understudy.wire import host_messages as wire
 from understudy.wire.job_tokens import JobTokens
-from understudy.wire.messages import FromAgent
 
 pytestmark = pytest.mark.timeout(LIMIT + 10)
 
@@ -38,28 +37,30 @@ class HostEffects:
 
     started: list[MemberId] = field(default_factory=list)
     killed: list[MemberId] = field(default_factory=list)
-    sent: list[FromAgent] = field(default_factory=list)
-    stopped: list[StopJob] = field(default_factory=list)
+    sent: list[cmd.ToAgent] = field(default_factory=list)
+    stopped: list[cmd.StopJob] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
     def tell(self, _code: str, text: str, /, **_: object) -> None:
         self.said.append(text)
 
-    def start_member(self, member: MemberId, _seat: Seat | None, _host: HostId, _store: str = "") -> None:
-        self.started.append(member)
-
-    def watch_closely(self, _hosts: Sequence[HostId] = ()) -> None:
-        return
-
-    def send(self, _member: MemberId, message: FromAgent) -> None:
-        self.sent.append(message)
-
-    def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
-        assert reason and not hang
-        self.killed.append(member)
-
-    def stop(self, stop: StopJob) -> None:
-        self.stopped.append(stop)
+    def carry_out(self, command: cmd.ToAgent) -> None:
+        match command:
+            case cmd.StartMember(member=member):
+                self.started.append(member)
+            case cmd.WatchClosely():
+                pass
+            case cmd.KillMember(member=member, hang=hang, reason=reason):
+                assert reason and not hang
+                self.killed.append(member)
+            case cmd.DismissStranger(member=member, reason=reason):
+                assert reason
+                self.killed.append(member)
+            case cmd.StopJob():
+                self.stopped.append(command)
+            case _:
+                assert cmd.members_of(command)
+                self.sent.append(command)
 
 
 class Stubborn(CoordinatorClient):
@@ -183,7 +184,7 @@ def test_an_older_term_is_not_obeyed() -> None:
         async with coordinator() as place, client([place.address]) as (agent, effects):
             await until(lambda: agent.connected, "a line")
             agent.term = 5
-            place.leading.lines.start_member(MemberId("m-9"), None, HostId("a"))
+            place.leading.lines.carry_out(cmd.StartMember(member=MemberId("m-9"), host=HostId("a")))
             await until(lambda: agent.refused["older term"] == 1, "the refusal")
             assert not effects.started
 
@@ -241,7 +242,7 @@ async def main():
         await until(lambda: agent.connected, "a line")
         async def chatter():
             while True:
-                place.leading.lines.start_member(MemberId("m-9"), None, HostId("a"))
+                place.leading.lines.carry_out(cmd.StartMember(member=MemberId("m-9"), host=HostId("a")))
                 await asyncio.sleep(0)
         chatting, ended = asyncio.create_task(chatter()), []
         while len(ended) < 60:

@@ -5,14 +5,15 @@ from collections.abc import Callable
 from tests.coordinator.acting import Play, RememberedEffects
 
 from understudy.coordinator.effects import MemoryGenerations
-from understudy.foundation.ids import MemberId
+from understudy.foundation.ids import Generation, MemberId, Rank
 from understudy.ledger.records import DecisionRecord
+from understudy.protocol import commands as cmd
 from understudy.protocol.commands import Outcome, RecordGeneration, StopJob
 from understudy.protocol.events import MemberConnected, MemberFinished
+from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.reasons import Code, because
 from understudy.protocol.sentences import sentence
 from understudy.protocol.state import State
-from understudy.wire import messages as msg
 
 
 def test_founding_members_are_started_and_told_their_rank_when_they_connect() -> None:
@@ -24,12 +25,14 @@ def test_founding_members_are_started_and_told_their_rank_when_they_connect() ->
     assert sent == (
         "send",
         "m-1",
-        msg.Assign(
-            generation=1,
-            founded_in=1,
+        cmd.AssignRank(
+            member=MemberId("m-1"),
+            generation=Generation(1),
+            founded_in=Generation(1),
             founding=True,
-            rank=1,
-            local_rank=1,
+            rank=Rank(1),
+            slot=1,
+            store=THIS_HOST,
             local_world_size=2,
             world_size=2,
         ),
@@ -41,17 +44,18 @@ def test_a_loss_is_carried_out_in_order() -> None:
     play.begin()
     play.lose("m-1", at=10.0)
     abandon, assign = play.effects.take()
-    assert abandon[:2] == ("send", "m-0") and isinstance(abandon[2], msg.Abandon) and abandon[2].generation == 2
-    assert assign[:2] == ("send", "m-2") and isinstance(assign[2], msg.Assign)
+    assert (
+        abandon[:2] == ("send", "m-0") and isinstance(abandon[2], cmd.AbandonGeneration) and abandon[2].generation == 2
+    )
+    assert assign[:2] == ("send", "m-2") and isinstance(assign[2], cmd.AssignRank)
     assert (assign[2].rank, assign[2].founding, assign[2].generation) == (1, False, 2)
     play.report("m-0", 10.1, 2, holds=7)
     play.prepare("m-2", 10.2, 2)
     sent = play.effects.take()
-    expected = msg.Resume(generation=2, step=7, donors={1: [0]}, reason="")
     assert [entry[1] for entry in sent] == ["m-0", "m-2"]
     for entry in sent:
-        assert isinstance(entry[2], msg.Resume)
-        assert (entry[2].generation, entry[2].step, entry[2].donors) == (2, 7, expected.donors)
+        assert isinstance(entry[2], cmd.ResumeAt)
+        assert (entry[2].generation, entry[2].step, entry[2].donors) == (2, 7, ((1, (0,)),))
 
 
 def test_release_and_stop() -> None:
@@ -60,7 +64,9 @@ def test_release_and_stop() -> None:
     generation = play.coordinator.machine.generation
     for name in ("m-0", "m-1"):
         play.coordinator.handle(MemberFinished(at=20.0, member=MemberId(name), generation=generation))
-    assert play.effects.take() == [("send", name, msg.Release(generation=1)) for name in ("m-0", "m-1")]
+    both = (MemberId("m-0"), MemberId("m-1"))
+    release = cmd.ReleaseMembers(generation=Generation(1), members=both)
+    assert play.effects.take() == [("send", name, release) for name in both]
     play.coordinator.request_stop("SIGTERM was received", 143)
     stop = StopJob(
         outcome=Outcome.STOPPED, reason=because(Code.STOP_REQUESTED, text="SIGTERM was received"), exit_code=143
@@ -89,10 +95,9 @@ def test_a_generation_is_stored_before_anybody_hears_of_it() -> None:
             super().record(generation, facts)
 
     class Effects(RememberedEffects):
-        def send(self, member: MemberId, message: msg.FromAgent) -> None:
-            assert not isinstance(message, msg.KeepWarm | msg.AskStacks | msg.AskActivity)
-            order.append(f"sent {message.generation}")
-            super().send(member, message)
+        def send(self, member: MemberId, command: cmd.ToMember) -> None:
+            order.append(f"sent {command.generation}")
+            super().send(member, command)
 
     play = Play()
     play.coordinator._generations, play.coordinator._effects = Store(), Effects()
@@ -107,16 +112,16 @@ def test_a_port_that_answers_at_once_does_not_mix_up_two_events() -> None:
     lost: list[str] = []
 
     class Effects(RememberedEffects):
-        def send(self, member: MemberId, message: msg.FromAgent) -> None:
-            super().send(member, message)
-            if isinstance(message, msg.Abandon) and not lost:
+        def send(self, member: MemberId, command: cmd.ToMember) -> None:
+            super().send(member, command)
+            if isinstance(command, cmd.AbandonGeneration) and not lost:
                 lost.append(member)
                 play.lose("m-0", at=10.1)
 
     effects = play.coordinator._effects = Effects()
     play.lose("m-1", at=10.0)
     kinds = [type(entry[2]).__name__ if entry[0] == "send" else entry[0] for entry in effects.done]
-    assert kinds[:2] == ["Abandon", "Assign"], "the first event is carried out to its end"
+    assert kinds[:2] == ["AbandonGeneration", "AssignRank"], "the first event is carried out to its end"
     assert play.coordinator.machine.generation == 3
 
 

@@ -22,9 +22,9 @@ from understudy.coordinator.etcd_client import make_client
 from understudy.foundation.ids import Generation
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
+from understudy.protocol.commands import ReleaseMembers
 from understudy.protocol.policy import Policy
 from understudy.wire.issuing import make_set
-from understudy.wire.messages import Release
 from understudy_testkit.faults import etcd_servers
 from understudy_testkit.faults.coordinators import CoordinatorProcess, running
 from understudy_testkit.faults.etcd_servers import Servers
@@ -161,7 +161,8 @@ async def _a_short_job(address: str) -> None:
         for agent, _, member in both:
             agent.handle(ev.MemberFinished(at=0.0, member=member, generation=Generation(1)))
         await until(
-            lambda: all(any(isinstance(m, Release) for m in effects.sent) for _, effects, _ in both), "the release"
+            lambda: all(any(isinstance(m, ReleaseMembers) for m in effects.sent) for _, effects, _ in both),
+            "the release",
         )
         ended = Cause(kind=CauseKind.EXIT, detail="its script ended", exit_code=0)
         for agent, _, member in both:

@@ -8,11 +8,11 @@ from tests.coordinator.acting import Play, RememberedEffects
 from understudy.errors import Deposed
 from understudy.foundation.ids import Generation, MemberId
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
+from understudy.protocol import commands as cmd
 from understudy.protocol.commands import RecordGeneration, StopJob
 from understudy.protocol.events import MemberConnected
 from understudy.protocol.reasons import Code, because
 from understudy.protocol.state import State
-from understudy.wire import messages as msg
 
 
 class SlowGenerations:
@@ -46,7 +46,7 @@ async def trained(effects: RememberedEffects | None = None) -> tuple[Play, SlowG
     return play, store
 
 
-def sent(play: Play, kind: type[msg.FromAgent]) -> list[object]:
+def sent(play: Play, kind: type[cmd.ToMember]) -> list[object]:
     return [entry[1] for entry in play.effects.done if entry[0] == "send" and isinstance(entry[2], kind)]
 
 
@@ -59,8 +59,8 @@ def test_orders_wait_for_the_record_and_events_are_taken_meanwhile() -> None:
         assert play.effects.done == [] and play.coordinator.machine.generation == 3
         assert len(store.open) == 1, "one at a time"
         await store.write()
-        abandoned = [entry[2] for entry in play.effects.done if isinstance(entry[-1], msg.Abandon)]
-        assert [message.generation for message in abandoned if isinstance(message, msg.Abandon)] == [2, 3]
+        abandoned = [entry[2] for entry in play.effects.done if isinstance(entry[-1], cmd.AbandonGeneration)]
+        assert [message.generation for message in abandoned if isinstance(message, cmd.AbandonGeneration)] == [2, 3]
 
     asyncio.run(scene())
 
@@ -128,9 +128,9 @@ def test_a_port_that_answers_at_once_after_a_record_does_not_mix_up_two_events()
 
     async def scene() -> None:
         class Effects(RememberedEffects):
-            def send(self, member: MemberId, message: msg.FromAgent) -> None:
-                super().send(member, message)
-                if isinstance(message, msg.Abandon) and message.generation == 2 and member == "m-0":
+            def send(self, member: MemberId, command: cmd.ToMember) -> None:
+                super().send(member, command)
+                if isinstance(command, cmd.AbandonGeneration) and command.generation == 2 and member == "m-0":
                     play.lose("m-0", at=10.1)
 
         effects = Effects()
@@ -138,7 +138,9 @@ def test_a_port_that_answers_at_once_after_a_record_does_not_mix_up_two_events()
         play.lose("m-1", at=10.0)
         await store.write()
         kinds = [(entry[1], type(entry[2]).__name__) for entry in effects.done if entry[0] == "send"]
-        assert kinds[:2] == [("m-0", "Abandon"), ("m-2", "Assign")], "the first event is carried out to its end"
+        assert kinds[:2] == [("m-0", "AbandonGeneration"), ("m-2", "AssignRank")], (
+            "the first event is carried out to its end"
+        )
         assert play.coordinator.machine.generation >= 3
 
     asyncio.run(scene())
@@ -168,15 +170,15 @@ def test_a_replacement_gets_what_the_rank_left_and_only_of_its_own_world() -> No
         play.coordinator.inherited(MemberId("m-1"), b"left by rank 1")
         play.lose("m-1", at=10.0)
         await store.write()
-        (assign,) = [entry[2] for entry in play.effects.done if isinstance(entry[-1], msg.Assign)]
-        assert isinstance(assign, msg.Assign) and assign.bequest == b"left by rank 1"
+        (assign,) = [entry[2] for entry in play.effects.done if isinstance(entry[-1], cmd.AssignRank)]
+        assert isinstance(assign, cmd.AssignRank) and assign.bequest == b"left by rank 1"
         play.coordinator.machine.round.state.founded_in = Generation(2)  # as if the world had started over
         play.effects.take()
         play.lose("m-2", at=11.0)
         await store.write()
         play.coordinator.handle(MemberConnected(at=11.1, member=MemberId("m-3")))
-        (assign,) = [entry[2] for entry in play.effects.done if isinstance(entry[-1], msg.Assign)]
-        assert isinstance(assign, msg.Assign) and (assign.rank, assign.bequest) == (1, b"")
+        (assign,) = [entry[2] for entry in play.effects.done if isinstance(entry[-1], cmd.AssignRank)]
+        assert isinstance(assign, cmd.AssignRank) and (assign.rank, assign.bequest) == (1, b"")
 
     asyncio.run(scene())
 

@@ -11,6 +11,7 @@ from understudy.protocol.events import PositionReported, Tick
 from understudy.protocol.positions import Position
 from understudy.protocol.reasons import Code, because
 from understudy.protocol.requests import AbortGeneration
+from understudy.wire.messages import Measured
 
 
 def test_the_phases_of_one_recovery() -> None:
@@ -76,7 +77,7 @@ def test_what_members_measured_in_an_abandoned_generation_does_not_count() -> No
     play.report("m-0", 10.5, 3, holds=7)
     play.prepare("m-3", 12.0, 3)
     late = TransferRecord(receiver=1, given={0: 5}, seconds=0.1, checked=3)
-    play.coordinator.measured(2, {"regroup": 77.0}, late)
+    play.coordinator.measured(Measured(generation=2, timings={"regroup": 77.0}, transfer=late))
     play.resume("m-0", 12.1, 3, regroup=0.1)
     play.resume("m-3", 12.2, 3, regroup=0.1)
     (record,) = play.journal.recoveries

@@ -20,8 +20,10 @@ def changed(kind: str, **fields: Vocabulary) -> Vocabulary:
 def test_a_version_can_read_itself_and_all_that_is_said_is_described() -> None:
     own = describe()
     assert breaks(own, own) == []
-    assert own["types"].keys() >= {"Attend", "Tell", "Resume", "MemberLost", "Cause", "CauseKind", "State", "Policy"}
-    assert own["types"]["RoundState"]["fields"]["generation"] == {"type": "int", "required": False}
+    expected = {"Attend", "Order", "ResumeAt", "Happened", "MemberLost", "Cause", "CauseKind", "State", "Policy"}
+    assert own["types"].keys() >= expected
+    assert own["types"]["ResumeAt"]["fields"]["generation"] == {"type": "int", "required": True}
+    assert own["types"]["Happened"]["fields"]["event"]["type"] == "a message"
     assert not any(told.get("strict") for told in own["types"].values())
 
 

@@ -100,7 +100,15 @@ def test_a_job_begins_by_recording_its_first_generation() -> None:
     (assign,) = machine.handle(ev.MemberConnected(at=1.0, member=m(0)))
     first = Generation(1)
     assert assign == AssignRank(
-        member=m(0), rank=Rank(0), slot=0, store=THIS_HOST, generation=first, founded_in=first, founding=True
+        member=m(0),
+        rank=Rank(0),
+        slot=0,
+        store=THIS_HOST,
+        generation=first,
+        founded_in=first,
+        founding=True,
+        world_size=2,
+        local_world_size=2,
     )
 
 

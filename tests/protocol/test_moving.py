@@ -64,6 +64,7 @@ def test_a_rank_moves_without_a_loss() -> None:
     bound, free = of(AbandonGeneration, machine.handle(told(1, 9)))
     assert (bound.members, bound.boundary) == ((m(0), m(1)), 12)
     assert (free.members, free.boundary) == ((m(2),), None)
+    assert {(one.leavers, one.takers) for one in (bound, free)} == {((m(1),), (m(2),))}
     for number, position in ((2, holding(None)), (0, holding(12))):
         assert machine.handle(reported(number, 2, position)) == ()
     (plan,) = of(ResumeAt, machine.handle(reported(1, 2, holding(12))))
@@ -100,6 +101,7 @@ def test_a_leaver_that_dies_at_the_boundary_is_an_ordinary_loss(verdict_is_out: 
         assert machine.stage is Stage.FORMING
     (abandon,) = of(AbandonGeneration, machine.handle(lost(1)))
     assert (abandon.generation, abandon.boundary, abandon.members) == (3, None, (m(0), m(2)))
+    assert (abandon.leavers, abandon.takers) == ((), ())
     machine.handle(reported(0, 3, holding(12)))
     (plan,) = of(ResumeAt, machine.handle(reported(2, 3, holding(None))))
     assert plan.donors == ((Rank(1), (Rank(0),)),) and plan.leavers == ()

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import msgspec
+from msgspec import structs
 from tests.protocol.cluster_play import m
 from tests.protocol.test_job_stories import lost, training
 
@@ -85,7 +86,7 @@ def tell_checkpoints(machine: JobMachine, commands: list[Command], files: tuple[
 
 
 def lost_holder(machine: JobMachine, rank: int) -> ev.MemberLost:
-    return replace(lost(rank), member=machine.roster.holders[Rank(rank)])
+    return structs.replace(lost(rank), member=machine.roster.holders[Rank(rank)])
 
 
 def plan_in(commands: list[Command]) -> ResumeAt:

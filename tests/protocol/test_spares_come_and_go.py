@@ -1,7 +1,6 @@
 """Spares that are asked for and sent away again, while ranks are lost."""
 
-from dataclasses import replace
-
+from msgspec import structs
 from tests.protocol.test_job_stories import holding, lost, m, prepared, reported, resumed, training
 
 from understudy.foundation.ids import Rank, StepNumber
@@ -70,8 +69,8 @@ def test_one_spare_at_a_time_is_enough_for_two_absent_ranks() -> None:
     assert started == [m(5)]
     warm(machine, 5, at=33.0)
     generation = machine.generation
-    machine.handle(replace(prepared(4, generation), at=34.0))
-    asked = machine.handle(replace(prepared(5, generation), at=34.0))
+    machine.handle(structs.replace(prepared(4, generation), at=34.0))
+    asked = machine.handle(structs.replace(prepared(5, generation), at=34.0))
     assert any(isinstance(command, AskStep) for command in asked)
     for number in (0, 1):
         told = ev.StepTold(at=35.0, member=m(number), generation=generation, step=StepNumber(9))

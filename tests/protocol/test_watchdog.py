@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from tests.protocol.cluster_play import of
 from tests.protocol.test_job_stories import finished, holding, lost, prepared, reported, resumed, training
 
@@ -376,7 +377,7 @@ def test_between_steps_the_control_thread_reports_and_the_verdict_waits_for_the_
     machine.handle(prepared(4, 2))
     for rank in (0, 2):
         machine.handle(reported(rank, 2, holding(5)))
-    machine.handle(replace(reported(3, 2, holding(5)), provisional=True))
+    machine.handle(structs.replace(reported(3, 2, holding(5)), provisional=True))
     for second in range(1, 1700, 10):
         commands = see(machine, 11.0 + second, {3: BUSY}, float(second), outside=True)
         assert killed(commands) == [] and of(ResumeAt, commands) == []

@@ -22,10 +22,10 @@ from understudy_testkit.simulator.simulation import Simulation
 
 
 def run(
-    *faults: Fault, shards: int = 1, moves: tuple[int, ...] = (), compare_every: int = 0, seed: int = 1
+    *faults: Fault, shards: int = 1, moves: tuple[int, ...] = (), check_replicas_every: int = 0, seed: int = 1
 ) -> Simulation:
     simulation = Simulation(
-        Script(world_size=4, steps=40, fenced=True, shards=shards, compare_every=compare_every),
+        Script(world_size=4, steps=40, fenced=True, shards=shards, check_replicas_every=check_replicas_every),
         Policy(world_size=4, spares=1),
         chance=Random(seed),
         faults=faults,
@@ -58,7 +58,7 @@ def test_a_move_survives_the_death_of_whoever_takes_part(moment: Moment) -> None
 @pytest.mark.parametrize("shards", [1, 2], ids=["three against one", "two who differ"])
 def test_a_flipped_bit_is_found_and_undone(shards: int) -> None:
     flip = Fault(kind=FaultKind.FLIP, moment=Moment.COMPUTING, rank=Rank(2), step=9)
-    simulation = run(flip, shards=shards, compare_every=4)
+    simulation = run(flip, shards=shards, check_replicas_every=4)
     assert simulation.fired["flip"] == 1 and simulation.machine.generation == 2
     assert not any(member.corrupt for member in simulation.members.values() if member.alive)
     assert simulation.machine.replica_check.state.agreed == 40

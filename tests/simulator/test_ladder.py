@@ -32,13 +32,13 @@ def test_a_shard_that_only_who_sat_out_still_holds_is_lost() -> None:
 
 
 def test_one_kill_anywhere_in_a_world_without_twins() -> None:
-    script = Script(world_size=3, steps=3, fenced=True, shards=3, save_every=1)
+    script = Script(world_size=3, steps=3, fenced=True, shards=3, peer_snapshot_every=1)
     found = explore(script, faults=1, limit=60_000)
     assert found.endings.keys() <= {"succeeded", "lost after release"}
 
 
 def test_copies_every_second_step() -> None:
-    script = Script(world_size=2, steps=4, fenced=True, shards=2, save_every=2)
+    script = Script(world_size=2, steps=4, fenced=True, shards=2, peer_snapshot_every=2)
     found = explore(script, faults=1)
     assert found.endings.keys() == {"succeeded", "lost after release"}
 
@@ -56,7 +56,7 @@ def test_a_spoilt_joiner_does_not_spoil_the_run() -> None:
         Fault(kind=FaultKind.KILL, moment=Moment.COLLECTIVE, rank=Rank(1), step=5),
         Fault(kind=FaultKind.SPOIL, moment=Moment.RESUME, rank=Rank(1)),
     )
-    script = Script(world_size=4, steps=12, fenced=True, shards=4, save_every=2)
+    script = Script(world_size=4, steps=12, fenced=True, shards=4, peer_snapshot_every=2)
     simulation = Simulation(script, Policy(world_size=4, spares=1), chance=Random(1), faults=faults)
     simulation.run()
     assert simulation.fired["spoil"] == 1 and simulation.machine.fallback.state.taken == {Rung.PEER_MEMORY: 2}

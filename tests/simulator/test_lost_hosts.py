@@ -21,7 +21,7 @@ SPARES = tuple(HostPlan(id=HostId(name), ranks=0, spares=2) for name in ("s", "t
 def run(*lost: tuple[str, float], seed: int = 1, every: int = 1) -> ClusterSimulation:
     """Three hosts with two ranks each, in training by second 6."""
     simulation = ClusterSimulation(
-        Script(world_size=6, steps=60, fenced=True, shards=6, save_every=every),
+        Script(world_size=6, steps=60, fenced=True, shards=6, peer_snapshot_every=every),
         Policy(world_size=6, hosts=3),
         places=(*HOSTS, *SPARES),
         cluster_faults=[ClusterFault(kind=ClusterFaultKind.HOST_KILLED, at=at, host=HostId(host)) for host, at in lost],

@@ -98,9 +98,8 @@ def filled(kind: Any) -> Any:
         return tuple(filled(part) for part in arguments if part is not Ellipsis)
     if origin is not None:
         return origin([filled(arguments[0])])
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        return kind(**{field.name: filled(hints[field.name]) for field in dataclasses.fields(kind)})
+    if isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind)):
+        return kind(**{name: filled(hint) for name, hint in typing.get_type_hints(kind).items()})
     if issubclass(kind, enum.Enum):
         return list(kind)[-1]
     return {bool: True, int: 7, float: 7.5, str: "seven", bytes: b"7"}[kind]

@@ -178,7 +178,7 @@ def test_a_successor_knows_what_its_predecessor_knew(first: int) -> None:
     compared = 0
     for seed in range(first, first + 10):
         drawn = draw_cluster_scenario(seed)
-        script = dataclasses.replace(drawn.scenario.script, steps=60, compare_every=seed % 4)
+        script = dataclasses.replace(drawn.scenario.script, steps=60, check_replicas_every=seed % 4)
         scenario = dataclasses.replace(drawn.scenario, script=script, weather=Weather(delay=0.001))
         simulation = cluster_simulation_of(dataclasses.replace(drawn, scenario=scenario))
         simulation.__class__ = Comparing

@@ -14,11 +14,12 @@ from torch import nn
 from torch._C._distributed_c10d import HashStore
 
 from understudy.errors import TransferError, UnfitError
+from understudy.ledger.records import TransferRecord
 from understudy.state.protected_state import Protected
 from understudy.state.transfer import p2p
 from understudy.state.transfer.chunks import SMALL
 from understudy.state.transfer.manifest import TensorEntry, landing_place, manifest_of
-from understudy.state.transfer.receiver import Received, Receiver
+from understudy.state.transfer.receiver import Receiver
 from understudy.state.transfer.sender import Sender
 from understudy.state.transfer.vm_read import Landmark, MemoryReader
 
@@ -82,7 +83,7 @@ def numbers(protected: Protected) -> dict[str, int]:
     return {path: 1 + place for place, path in enumerate(protected.units())}
 
 
-def move(line: PerThread, receiver: Protected, donors: list[Protected], read_memory: bool = False) -> Received:
+def move(line: PerThread, receiver: Protected, donors: list[Protected], read_memory: bool = False) -> TransferRecord:
     """One transfer from all donors. Errors come out here."""
     results: dict[int, Any] = {}
     channels = [p2p.Channel() for _ in range(len(donors) + 1)]  # they outlive the threads, as a member's does
@@ -92,7 +93,7 @@ def move(line: PerThread, receiver: Protected, donors: list[Protected], read_mem
             line.enter(rank)
             if rank == 0:
                 everybody = list(range(1, len(donors) + 1))
-                results[0] = Receiver(channels[0], receiver, everybody, read_memory=read_memory).run(lambda: None)
+                results[0] = Receiver(channels[0], 0, receiver, everybody, read_memory=read_memory).run(lambda: None)
             else:
                 Sender(donors[rank - 1], numbers(donors[rank - 1])).send_to(channels[rank], 0)
         except Exception as error:
@@ -106,7 +107,7 @@ def move(line: PerThread, receiver: Protected, donors: list[Protected], read_mem
     if isinstance(results.get(0), Exception):
         raise results[0]
     assert list(results) == [0], results
-    assert isinstance(results[0], Received)
+    assert isinstance(results[0], TransferRecord)
     return results[0]
 
 
@@ -118,7 +119,7 @@ def digests(protected: Protected) -> tuple[str, str, str]:
 def test_a_joiner_without_optimizer_state_gets_everything(line: PerThread) -> None:
     donors = [make(1, steps=3) for _ in range(line.size - 1)]
     joiner = make(2, steps=0)
-    received = move(line, joiner, donors).total
+    received = move(line, joiner, donors).received
     assert digests(joiner) == digests(donors[0])
     size = sum(tensor.numel() * tensor.element_size() for tensor in donors[0].inventory().tensors.values())
     assert received == size <= sum(line.sent) < size + CHATTER * line.size
@@ -178,7 +179,7 @@ def test_a_donor_that_disagrees_with_its_twins_is_not_used(line: PerThread, read
     corrupt(donors[wrong])
     received = move(line, joiner, donors, read_memory)
     assert digests(joiner) == digests(donors[2])
-    assert received.distrusted == [wrong + 1]
+    assert received.distrusted == (wrong + 1,)
 
 
 @pytest.mark.parametrize("line", [2], indirect=True)
@@ -212,7 +213,7 @@ def test_on_the_same_host_large_tensors_are_read_from_memory(line: PerThread) ->
     received = move(line, joiner, donors, read_memory=True)
     assert digests(joiner) == digests(donors[0]) and received.from_memory
     small = sum(t.nbytes for t in donors[0].inventory().tensors.values() if t.nbytes < SMALL)
-    assert small <= sum(line.sent) < small + CHATTER * line.size < received.total
+    assert small <= sum(line.sent) < small + CHATTER * line.size < received.received
 
 
 def test_damage_on_the_way_out_of_memory_is_detected(line: PerThread, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +237,7 @@ def test_where_memory_cannot_be_read_the_group_is_used(line: PerThread, monkeypa
     donor, joiner = make(1, steps=2), make(2, steps=0)
     received = move(line, joiner, [donor], read_memory=True)
     assert digests(joiner) == digests(donor) and not received.from_memory
-    assert received.total <= sum(line.sent) < received.total + CHATTER
+    assert received.received <= sum(line.sent) < received.received + CHATTER
 
 
 def test_memory_of_another_process_is_not_taken_for_the_donors() -> None:
@@ -258,6 +259,6 @@ def test_a_receiver_whose_donor_never_comes_keeps_what_it_holds(line: PerThread)
     line.enter(0)
     thread.join()
     with pytest.raises(RuntimeError):
-        Receiver(p2p.Channel(), laggard, [1]).run(lambda: torn.append(True))
+        Receiver(p2p.Channel(), 0, laggard, [1]).run(lambda: torn.append(True))
     assert digests(laggard) == before
     assert not torn

@@ -9,10 +9,11 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
+from understudy.foundation.ids import Rank
+from understudy.protocol.commands import Tail
 from understudy.training.recovery import between_steps, tail
 from understudy.training.recovery.between_steps import BetweenSteps
 from understudy.training.recovery.tail import Result, TailResults
-from understudy.wire.messages import Tail
 
 NO_CHANNEL: Any = None
 
@@ -128,8 +129,8 @@ def test_results_go_to_those_who_lack_them_and_a_receiver_of_state_begins_anew(m
         receive_bytes=lambda _: posted[2],
         ack=lambda _: None,
     )
-    member.tail.exchange(Tail(done=1, donor=0, lacking=(2,)), channel, 0, received=False)
-    member.tail.exchange(Tail(done=1, donor=0, lacking=(2,)), channel, 2, received=True)
+    member.tail.exchange(Tail(done=1, donor=Rank(0), lacking=(Rank(2),)), channel, 0, received=False)
+    member.tail.exchange(Tail(done=1, donor=Rank(0), lacking=(Rank(2),)), channel, 2, received=True)
     assert member.tail.done == 0
     four = torch.zeros(1)
     dist.all_reduce(four)

@@ -3,6 +3,7 @@
 import socket
 import struct
 import threading
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,25 +11,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.errors import WireError
+from understudy.foundation.ids import Generation, MemberId
+from understudy.protocol import events
+from understudy.protocol.commands import ReleaseMembers
 from understudy.wire import framing, messages
 
-FROM_WORKER: tuple[type[messages.Message], ...] = messages.FromWorker.__args__
-FROM_AGENT: tuple[type[messages.Message], ...] = messages.FromAgent.__args__
+FROM_WORKER: tuple[type[msgspec.Struct], ...] = messages.FromWorker.__args__
+FROM_AGENT: tuple[type[msgspec.Struct], ...] = messages.FromAgent.__args__
 
+FINISHED = events.MemberFinished(at=events.UNTIMED, member=MemberId("m-0"), generation=Generation(1))
 numbers = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 st.register_type_strategy(int, numbers)
 st.register_type_strategy(float, st.floats(allow_nan=False))
 
 
 @settings(deadline=None)
-@given(st.one_of([st.from_type(kind) for kind in FROM_WORKER]))
-def test_every_message_of_a_worker_arrives_as_it_was_sent(message: messages.Message) -> None:
+@given(st.one_of([st.from_type(kind) for kind in FROM_WORKER]).filter(lambda one: getattr(one, "generation", 0) >= 0))
+def test_every_message_of_a_worker_arrives_as_it_was_sent(message: Any) -> None:
     assert messages.decode_from_worker(messages.encode(message)) == message
 
 
 @settings(deadline=None)
 @given(st.one_of([st.from_type(kind) for kind in FROM_AGENT]))
-def test_every_message_of_an_agent_arrives_as_it_was_sent(message: messages.Message) -> None:
+def test_every_message_of_an_agent_arrives_as_it_was_sent(message: Any) -> None:
     assert messages.decode_from_agent(messages.encode(message)) == message
 
 
@@ -39,15 +44,24 @@ def test_an_unknown_type_is_refused() -> None:
 
 def test_a_message_in_the_wrong_direction_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError):
-        messages.decode_from_worker(messages.encode(messages.Release(generation=1)))
+        messages.decode_from_worker(messages.encode(ReleaseMembers(generation=Generation(1), members=())))
     with pytest.raises(msgspec.ValidationError):
-        messages.decode_from_agent(messages.encode(messages.Finished(generation=1)))
+        messages.decode_from_agent(messages.encode(FINISHED))
 
 
 @pytest.mark.parametrize("fields", [{"generation": "four"}, {"generation": 1.5}, {}, {"generation": None}])
 def test_a_field_of_the_wrong_type_is_refused(fields: dict[str, object]) -> None:
+    sound = msgspec.to_builtins(FINISHED)
+    assert messages.decode_from_worker(msgspec.msgpack.encode(sound)) == FINISHED
+    del sound["generation"]
     with pytest.raises(msgspec.ValidationError):
-        messages.decode_from_worker(msgspec.msgpack.encode({"type": "Finished", **fields}))
+        messages.decode_from_worker(msgspec.msgpack.encode({**sound, **fields}))
+
+
+@pytest.mark.parametrize("kind", [events.MemberLost, events.HostSilent, events.StopRequested, events.Tick])
+def test_a_worker_cannot_tell_what_only_others_can_know(kind: type[events.Event]) -> None:
+    with pytest.raises(msgspec.ValidationError, match="Invalid value"):
+        messages.decode_from_worker(msgspec.msgpack.encode({"type": kind.__name__, "at": 0.0, "member": "m-0"}))
 
 
 @settings(deadline=None)

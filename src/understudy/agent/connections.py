@@ -1,7 +1,7 @@
 """The agent's Unix socket: which processes may speak, and frames in both directions.
 
-Everything that arrives is untrusted until it has been decoded. A connection that says something malformed is closed and
-counted, and nothing else happens. Neither reading nor writing ever blocks the loop.
+Everything that arrives is untrusted until it has been decoded. A connection that says something malformed, or speaks
+for another member, is closed and counted, and nothing else happens. Neither reading nor writing ever blocks the loop.
 
 Knows: sockets and frames. Does not know: what messages mean. Called by the supervisor.
 """
@@ -17,6 +17,7 @@ import msgspec
 
 from understudy.errors import WireError
 from understudy.foundation.ids import MemberId
+from understudy.protocol.events import Event
 from understudy.wire.framing import HEADER_BYTES, LIMIT, frame, length_of
 from understudy.wire.messages import FromAgent, FromWorker, Hello, decode_from_worker, encode
 
@@ -126,6 +127,8 @@ class WorkerConnections:
         if peer.member is not None:
             if isinstance(message, Hello):
                 raise WireError("a second Hello on one connection")
+            if isinstance(message, Event) and message.member != peer.member:
+                raise WireError(f"{peer.member} speaks for another member")
             self._deliver(peer.member, message)
             return
         if not isinstance(message, Hello) or not self.is_member(message.member, message.token):

@@ -5,8 +5,8 @@ many hosts the client of a coordinator elsewhere.
 from typing import Protocol
 
 from understudy.foundation.ids import MemberId
-from understudy.ledger.records import TransferRecord
 from understudy.protocol.events import Event
+from understudy.wire.messages import Measured
 
 
 class Controller(Protocol):
@@ -24,7 +24,7 @@ class Controller(Protocol):
 
     def lost_since(self, member: MemberId | None, at: float) -> None: ...
 
-    def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None: ...
+    def measured(self, told: Measured) -> None: ...
 
     def advanced(self, smallest: int, largest: int) -> None:
         """The steps that ranks of this host have committed; only to be shown."""

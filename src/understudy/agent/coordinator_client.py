@@ -20,17 +20,17 @@ import msgspec
 from understudy.agent.good_news import Recoveries
 from understudy.errors import WireError
 from understudy.foundation.clock import Clock
-from understudy.foundation.ids import HostId, MemberId
-from understudy.ledger.records import TransferRecord
+from understudy.foundation.ids import MemberId
 from understudy.protocol import events as ev
-from understudy.protocol.commands import Outcome, Seat, StopJob
+from understudy.protocol.commands import AssignRank, Outcome, StopJob, ToAgent
 from understudy.protocol.reasons import Code, because
+from understudy.protocol.sentences import sentence
 from understudy.wire import expiry, message_auth, transport, versions
 from understudy.wire import host_messages as wire
 from understudy.wire.certificates import Certificates
 from understudy.wire.inventory import HostInventory
 from understudy.wire.job_tokens import JobTokens
-from understudy.wire.messages import Assign, FromAgent
+from understudy.wire.messages import Measured
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts to connect
 _ANSWER_TIMEOUT = 5.0  # seconds for a coordinator to welcome or refuse us
@@ -47,15 +47,7 @@ class Tell(Protocol):
 class HostEffects(Protocol):
     """What the supervisor of this host does for us."""
 
-    def start_member(self, member: MemberId, seat: Seat | None, host: HostId, store: str = "") -> None: ...
-
-    def watch_closely(self, hosts: Sequence[HostId] = ()) -> None: ...
-
-    def send(self, member: MemberId, message: FromAgent) -> None: ...
-
-    def kill(self, member: MemberId, *, hang: bool, reason: str) -> None: ...
-
-    def stop(self, stop: StopJob) -> None: ...
+    def carry_out(self, command: ToAgent) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +94,7 @@ class CoordinatorClient:
         self._named = ""  # the leader, as a standby calls it
         self.refused: Counter[str] = Counter()
         self._outbox: asyncio.Queue[bytes] | None = None
-        self._said: dict[MemberId, dict[str, wire.FromHost]] = {}
+        self._said: dict[MemberId, dict[type[ev.Event], wire.Happened]] = {}
         self._seats: dict[MemberId, tuple[int, int]] = {}  # rank and world
         self._bequests: dict[int, wire.Bequeathed] = {}  # by rank: of this host, and of another one's
         self._pace: wire.Happened | None = None
@@ -136,10 +128,9 @@ class CoordinatorClient:
         if left.rank is not None and (left.rank not in self._bequests or left.world >= self._bequests[left.rank].world):
             self._bequests[left.rank] = msgspec.structs.replace(left, again=True)
 
-    def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None:
-        self._recoveries.measured(generation, timings)
-        told = None if transfer is None else msgspec.to_builtins(transfer)
-        self._send(wire.Measured(generation=generation, timings=timings, transfer=told))
+    def measured(self, told: Measured) -> None:
+        self._recoveries.measured(told)
+        self._send(told)
 
     def advanced(self, smallest: int, largest: int) -> None:
         """Only the newest is of use, so that nothing waits for a coordinator."""
@@ -170,10 +161,9 @@ class CoordinatorClient:
             text = f"recovered: ranks {ranks} of this host go on, generation {generation}"
             self._tell("recovered", text, generation=generation, ranks=ranks)
 
-    def _tell_of(self, member: MemberId, message: wire.FromHost) -> None:
+    def _tell_of(self, member: MemberId, message: wire.Happened) -> None:
         """The last of its kind is kept, for the next leader."""
-        kind = message.kind if isinstance(message, wire.Happened) else type(message).__name__
-        self._said.setdefault(member, {})[kind] = message
+        self._said.setdefault(member, {})[type(message.event)] = message
         self._send(message)
 
     def _send(self, message: wire.FromHost) -> None:
@@ -250,9 +240,9 @@ class CoordinatorClient:
             welcome = wire.decode_to_host(answer) if isinstance(answer, bytes) else None
             if isinstance(welcome, wire.Refuse):
                 return self._on_refusal(welcome)
-            if isinstance(welcome, wire.Stop) and welcome.term >= self.term:
+            if isinstance(welcome, wire.Order) and isinstance(welcome.command, StopJob) and welcome.term >= self.term:
                 self._obey(welcome)  # our run had ended before we found a coordinator again
-                return welcome.reason
+                return sentence(welcome.command.reason)
             if not isinstance(welcome, wire.Welcome) or welcome.term < self.term:
                 return "it did not answer as the leader would"
             own = f"host {self._introduction.host}"
@@ -287,9 +277,8 @@ class CoordinatorClient:
     def _give_up(self, reason: str) -> None:
         """This host will never be part of the job, which may go on without it."""
         self.given_up = True
-        self._effects.stop(
-            StopJob(outcome=Outcome.FAILED, reason=because(Code.REFUSED_BY_COORDINATOR, text=reason), exit_code=2)
-        )
+        refused = because(Code.REFUSED_BY_COORDINATOR, text=reason)
+        self._effects.carry_out(StopJob(outcome=Outcome.FAILED, reason=refused, exit_code=2))
 
     def _on_refusal(self, refusal: wire.Refuse) -> str:
         if refusal.final:
@@ -332,18 +321,15 @@ class CoordinatorClient:
         while True:
             await stream.write(await outbox.get())
 
-    def _on_seat(self, member: MemberId, message: FromAgent) -> None:
+    def _on_seat(self, assign: AssignRank) -> None:
         """What a joiner inherits it will leave in its turn; the next leader must hear of it."""
-        if not isinstance(message, Assign):
-            return
-        seat = message.rank, message.founded_in
-        if self._seats.get(member) != seat:  # an order may come twice
-            text = f"rank {message.rank} is on this host: {member}, generation {message.generation}"
-            self._tell("rank", text, rank=message.rank, member=member, generation=message.generation)
-        self._seats[member] = seat
-        if message.bequest:
-            rank, world = self._seats[member]
-            self._keep(wire.Bequeathed(member=member, content=message.bequest, rank=rank, world=world))
+        member, rank, world = assign.member, assign.rank, assign.founded_in
+        if self._seats.get(member) != (rank, world):  # an order may come twice
+            text = f"rank {rank} is on this host: {member}, generation {assign.generation}"
+            self._tell("rank", text, rank=rank, member=member, generation=assign.generation)
+        self._seats[member] = rank, world
+        if assign.bequest:
+            self._keep(wire.Bequeathed(member=member, content=assign.bequest, rank=rank, world=world))
 
     # -- orders -------------------------------------------------------------------------------------------------------
 
@@ -357,18 +343,9 @@ class CoordinatorClient:
             self.refused["older term"] += 1
             return
         match order:
-            case wire.Start(member=member, seat=placed):
-                seat, store = (None, "") if placed is None else (placed.seat(), placed.store)
-                self._effects.start_member(MemberId(member), seat, HostId(self._introduction.host), store)
-            case wire.Watch():
-                self._effects.watch_closely()
-            case wire.Tell(member=member, message=message):
-                self._on_seat(MemberId(member), message)
-                self._effects.send(MemberId(member), message)
-            case wire.Kill(member=member, hang=hang, reason=reason):
-                self._effects.kill(MemberId(member), hang=hang, reason=reason)
+            case wire.Order(command=command):
+                if isinstance(command, AssignRank):
+                    self._on_seat(command)
+                self._effects.carry_out(command)
             case wire.Keep(kept=left):
                 self._keep(left)
-            case wire.Stop(outcome=outcome, exit_code=exit_code):
-                stop = StopJob(outcome=Outcome(outcome), reason=order.known_reason(), exit_code=exit_code)
-                self._effects.stop(stop)

@@ -19,17 +19,16 @@ def base_environment(inherited: Mapping[str, str], world_size: int) -> dict[str,
 
 
 def worker_environment(
-    inherited: Mapping[str, str], settings: WorkerSettings, seat: Seat | None, world_size: int, store: str = ""
+    inherited: Mapping[str, str], settings: WorkerSettings, seat: Seat | None, world_size: int
 ) -> dict[str, str]:
     """What we inherited, torchrun's variables where the rank is known at the start, and our own.
 
     A script that never calls `understudy.join()` finds what it would find under torchrun. A spare has no rank yet; it
-    gets these variables in `join()`, together with its rank. `store`: the address of the c10d store, where it is not
-    this host's own.
+    gets these variables in `join()`, together with its rank.
     """
     environment = base_environment(inherited, world_size)
     if seat is not None:
-        address, _, port = store.rpartition(":")
+        address, _, port = seat.store_address.rpartition(":")  # empty: the store is this host's own
         environment |= {
             "RANK": str(seat.rank),
             "LOCAL_RANK": str(seat.local_rank),

@@ -6,6 +6,7 @@ Knows only what its own members report. That the whole world has resumed is the 
 from collections.abc import Collection
 
 from understudy.foundation.ids import MemberId
+from understudy.wire.messages import Measured
 
 
 class Recoveries:
@@ -17,10 +18,9 @@ class Recoveries:
         self._measured = False
         self._going_on: set[MemberId] = set()
 
-    def measured(self, generation: int, timings: Collection[str]) -> None:
-        """`timings`: the names of what a resuming member measured."""
-        self._look_at(generation)
-        if generation == self._newest and timings:
+    def measured(self, told: Measured) -> None:
+        self._look_at(told.generation)
+        if told.generation == self._newest and told.timings:
             self._measured = True
 
     def resumed(self, generation: int, member: MemberId, seated: Collection[MemberId]) -> bool:

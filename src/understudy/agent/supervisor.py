@@ -7,7 +7,9 @@ membership by itself. Joined to a coordinator by the command line.
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+
+from msgspec import structs
 
 from understudy.agent.connections import WorkerConnections
 from understudy.agent.controller import Controller
@@ -26,7 +28,6 @@ from understudy.agent.spool_mover import SpoolMover
 from understudy.agent.stack_inquiry import StackInquiry
 from understudy.agent.step_report import StepReport
 from understudy.agent.store_process import StoreProcess
-from understudy.agent.translation import to_event, to_record
 from understudy.detection.device_health import DeviceHealth, numbers_of
 from understudy.detection.liveness import LivenessWatch
 from understudy.detection.pace import PaceWatch
@@ -38,11 +39,12 @@ from understudy.foundation.clock import Clock
 from understudy.foundation.ids import HostId, MemberId, Rank
 from understudy.foundation.parenthood import adopt_orphans
 from understudy.foundation.settings import WorkerSettings
+from understudy.protocol import commands as cmd
+from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
-from understudy.protocol.commands import Outcome, Seat, StopJob
-from understudy.protocol.events import Event, MemberLost
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.policy import Policy
+from understudy.protocol.sentences import sentence
 from understudy.wire import messages as msg
 
 _NEARLY = 0.8  # of a deadline
@@ -75,7 +77,7 @@ class Supervisor:
         self._console, self._say, self._files = console, say, files
         self._ledger_remade = ledger_remade
         self._controller: Controller | None = None
-        self._stop: StopJob | None = None
+        self._stop: cmd.StopJob | None = None
         self._crash: BaseException | None = None
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -94,7 +96,7 @@ class Supervisor:
 
     # -- the job's life -----------------------------------------------------------------------------------------------
 
-    async def run(self, controller: Controller) -> StopJob:
+    async def run(self, controller: Controller) -> cmd.StopJob:
         self._controller = controller
         with contextlib.ExitStack() as at_the_end:
             self._open(at_the_end)
@@ -156,7 +158,7 @@ class Supervisor:
 
     async def _end_workers(self) -> None:
         """SIGTERM, a grace period, SIGKILL. After a success only spares are left, and they have nothing to save."""
-        if self._stop is not None and self._stop.outcome is not Outcome.SUCCEEDED:
+        if self._stop is not None and self._stop.outcome is not cmd.Outcome.SUCCEEDED:
             for worker in self.workers.values():
                 if worker.process is not None:
                     worker.process.terminate()
@@ -193,18 +195,33 @@ class Supervisor:
 
     # -- what the controller asks for ----------------------------------------------------------------------------------
 
-    def start_member(self, member: MemberId, seat: Seat | None, host: HostId, store: str = "") -> None:  # noqa: ARG002
-        """`host` is this one. `store`: where the c10d store of the job listens, if it is not ours."""
+    def carry_out(self, command: cmd.ToAgent) -> None:
+        """Hosts that it names are this one."""
+        match command:
+            case cmd.StartMember(member=member, seat=seat):
+                self._start_member(member, seat)
+            case cmd.WatchClosely():
+                self._liveness.watch_closely(self._clock.now())
+            case cmd.KillMember(member=member, hang=hang, reason=reason):
+                self._kill(member, hang=hang, reason=sentence(reason))
+            case cmd.DismissStranger(member=member, reason=reason):
+                self._kill(member, hang=False, reason=sentence(reason))
+            case cmd.StopJob():
+                self.stop(command)
+            case _:
+                self._pass_on(command)
+
+    def _start_member(self, member: MemberId, seat: cmd.Seat | None) -> None:
         soon = asyncio.get_running_loop().call_soon
         try:
             worker = self.workers[member] = self._make_worker(member, None if seat is None else seat.rank)
         except OSError as error:  # no room in shared memory, or no descriptors
-            soon(self.tell, MemberLost(at=self._clock.now(), member=member, cause=_not_started(error)))
+            soon(self.tell, ev.MemberLost(at=self._clock.now(), member=member, cause=_not_started(error)))
             return
         self._spools.expect(member)
         self._empty.clear()
         try:
-            worker.process = self._start_process(worker, seat, store)
+            worker.process = self._start_process(worker, seat)
         except OSError as error:
             soon(self._on_lost, worker, _not_started(error))
         finally:
@@ -221,8 +238,8 @@ class Supervisor:
             raise
         return Worker(member, page, outlets, rank=rank)
 
-    def _start_process(self, worker: Worker, seat: Seat | None, store: str) -> WatchedProcess:
-        environment = self._environment_for(worker.member, seat, store)
+    def _start_process(self, worker: Worker, seat: cmd.Seat | None) -> WatchedProcess:
+        environment = self._environment_for(worker.member, seat)
         stdout, stderr = (outlet.descriptor for outlet in worker.outlets)
 
         def on_exit(code: int) -> None:
@@ -235,17 +252,15 @@ class Supervisor:
         hurry = worker.rank is not None and not self._plan.fork_founders
         return self._fork_server.start(environment, on_exit=on_exit, stdout=stdout, stderr=stderr, hurry=hurry)
 
-    def send(self, member: MemberId, message: msg.FromAgent) -> None:
-        if isinstance(message, msg.Assign) and member in self.workers:
-            self.workers[member].assigned(message.rank)
-            self.workers[member].local_rank = message.local_rank
-        self._connections.send(member, message)
+    def _pass_on(self, command: cmd.ToMember) -> None:
+        if isinstance(command, cmd.AssignRank) and command.member in self.workers:
+            worker = self.workers[command.member]
+            worker.assigned(command.rank)
+            worker.local_rank = command.slot
+        for member in cmd.members_of(command):
+            self._connections.send(member, command)
 
-    def watch_closely(self, hosts: Sequence[HostId] = ()) -> None:  # noqa: ARG002
-        """This host, whichever they are."""
-        self._liveness.watch_closely(self._clock.now())
-
-    def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
+    def _kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
         worker = self.workers.get(member)
         if worker is None or worker.process is None:
             return
@@ -255,10 +270,7 @@ class Supervisor:
             self._inquiry.alarm_about(member, self.workers)
         worker.process.kill()
 
-    def dismiss(self, member: MemberId, host: HostId, reason: str) -> None:  # noqa: ARG002
-        self.kill(member, hang=False, reason=reason)
-
-    def stop(self, stop: StopJob) -> None:
+    def stop(self, stop: cmd.StopJob) -> None:
         if self._stop is None:
             self._stop = stop
             self._stopping.set()
@@ -272,16 +284,13 @@ class Supervisor:
         match message:
             case msg.Hello():
                 worker.first_sign = None
-            case msg.Parked():
-                worker.warm = True
-            case msg.Established(bequest=bequest) if bequest:
-                self._controller.inherited(member, bequest)
-            case msg.PositionReport(generation=generation):
-                self._held.left(member, generation)
+                self.tell(ev.MemberConnected(at=self._clock.now(), member=member))
+            case msg.BequestTold(content=content):
+                self._controller.inherited(member, content)
+            case msg.Measured():
+                self._controller.measured(message)
             case msg.ScriptFailed():
                 worker.failure, worker.first_sign = message, self._clock.now()
-            case msg.Resumed(generation=generation, timings=timings, transfer=transfer):
-                self._controller.measured(generation, timings, to_record(transfer))
             case msg.Stacks():
                 self._inquiry.answered(member, message)
             case msg.ActivityReport():
@@ -290,9 +299,16 @@ class Supervisor:
                 if text not in self._notes:
                     self._notes.add(text)
                     self._say(text)
-        event = to_event(self._clock.now(), member, message)
-        if event is not None:
-            self.tell(event)
+            case _:
+                self._on_event(worker, message)
+
+    def _on_event(self, worker: Worker, event: ev.FromMember) -> None:
+        match event:
+            case ev.MemberParked():
+                worker.warm = True
+            case ev.PositionReported(generation=generation):
+                self._held.left(worker.member, generation)
+        self.tell(structs.replace(event, at=self._clock.now()))
 
     def _on_gone(self, member: MemberId) -> None:
         """No loss by itself: the member connects again, or its process ends."""
@@ -317,7 +333,7 @@ class Supervisor:
         del self.workers[worker.member]
         if worker.first_sign is not None and self._controller is not None:
             self._controller.lost_since(worker.member, worker.first_sign)
-        self.tell(MemberLost(at=self._clock.now(), member=worker.member, cause=cause))
+        self.tell(ev.MemberLost(at=self._clock.now(), member=worker.member, cause=cause))
         if not self.workers:
             self._empty.set()
 
@@ -387,7 +403,7 @@ class Supervisor:
 
     # -- small change -------------------------------------------------------------------------------------------------
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: ev.Event) -> None:
         assert self._controller is not None
         controller = self._controller
         self._ask(lambda: controller.handle(event))
@@ -415,7 +431,7 @@ class Supervisor:
             wait = max(_SHORTEST_WAIT, deadline - self._clock.now())
             self._timer = asyncio.get_running_loop().call_later(wait, self._ask, self._controller.tick)
 
-    def _environment_for(self, member: MemberId, seat: Seat | None, store: str) -> dict[str, str]:
+    def _environment_for(self, member: MemberId, seat: cmd.Seat | None) -> dict[str, str]:
         settings = WorkerSettings(
             socket=str(self._folder / SOCKET),
             member=member,
@@ -431,7 +447,7 @@ class Supervisor:
             checkpoint_dir=self._plan.checkpoint_dir,
             checkpoint_every=self._plan.checkpoint_every,
         )
-        return worker_environment(self._plan.environment, settings, seat, self._plan.world_size, store)
+        return worker_environment(self._plan.environment, settings, seat, self._plan.world_size)
 
 
 def _not_started(error: OSError) -> Cause:

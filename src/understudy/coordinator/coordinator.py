@@ -10,14 +10,16 @@ host (through a Protocol; neither imports the other) and joined to it by the com
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from understudy.coordinator import orders
+from msgspec import structs
+
 from understudy.coordinator.effects import Effects, GenerationStore, Journal, Journals, MemoryGenerations
 from understudy.coordinator.recovery_clock import RecoveryClock
 from understudy.coordinator.steps import HostSteps
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank
-from understudy.ledger.records import DecisionRecord, RecoveryRecord, TransferRecord
+from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.protocol import commands as cmd
 from understudy.protocol.events import Event, JobStarted, StopRequested, Tick
 from understudy.protocol.hosts import THIS_HOST
@@ -25,7 +27,7 @@ from understudy.protocol.job import JobMachine
 from understudy.protocol.reasons import fields_of
 from understudy.protocol.sentences import sentence
 from understudy.protocol.takeover import facts_of
-from understudy.wire.messages import FromAgent
+from understudy.wire.messages import Measured
 
 
 class Coordinator:
@@ -75,9 +77,9 @@ class Coordinator:
         """The first sign of a loss (None: of a stall) whose event follows; only for the times in the ledger."""
         self._recovery_clock.lost_since(member, at)
 
-    def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None:
+    def measured(self, told: Measured) -> None:
         """What a resuming member measured; only for the times in the ledger."""
-        self._recovery_clock.measured(generation, timings, transfer)
+        self._recovery_clock.measured(told)
 
     def advanced(self, smallest: int, largest: int) -> None:
         """What the ranks of the only host have committed; only to be shown."""
@@ -176,69 +178,34 @@ class Coordinator:
             self._go_on()
 
     def _carry_out(self, command: cmd.Command) -> None:
+        """What only a coordinator knows is filled in: addresses of stores, and what ranks left."""
         match command:
             case cmd.RecordDecision():
                 self._note(command)
-            case cmd.StartMember():
-                self._start(command)
-            case cmd.WatchClosely(hosts=hosts):
-                self._effects.watch_closely(hosts)
-            case cmd.AskCheckpoints(members=members):
-                self._tell(members, orders.ask_checkpoints(command))
+            case cmd.StartMember(seat=cmd.Seat() as seat):
+                placed = replace(seat, store_address=self._store_of(seat.store))
+                self._effects.carry_out(structs.replace(command, seat=placed))
             case cmd.AssignRank():
                 self._assign(command)
-            case cmd.DismissStranger(member=member, host=host, reason=reason):
-                self._effects.dismiss(member, host, sentence(reason))
-            case cmd.AskStep(members=members):
-                self._tell(members, orders.ask_step(command))
-            case cmd.KeepAgreed(members=members):
-                self._tell(members, orders.agreed(command))
-            case cmd.AbandonGeneration(members=members):
-                self._abandon(command)
-            case cmd.ResumeAt(members=members, leavers=leaving, store=store):
+            case cmd.ResumeAt():
                 self.steps.resumes(command.generation, command.step)
-                self._tell(members, orders.resume(command, self._store_of(store), leave=False))
-                self._tell(leaving, orders.resume(command, self._store_of(store), leave=True))
-            case cmd.ReleaseMembers(members=members):
-                self._tell(members, orders.release(command))
-            case cmd.KillMember(member=member, hang=hang, reason=reason):
-                self._effects.kill(member, hang=hang, reason=sentence(reason))
-            case cmd.StopJob():
-                self._effects.stop(command)
+                self._effects.carry_out(structs.replace(command, store_address=self._store_of(command.store)))
             case _:
-                raise AssertionError(f"no way to carry out {command!r}")
-
-    def _start(self, command: cmd.StartMember) -> None:
-        seat = command.seat
-        store = "" if seat is None else self._store_of(seat.store)
-        self._effects.start_member(command.member, seat, command.host, store)
-
-    def _abandon(self, command: cmd.AbandonGeneration) -> None:
-        """The leaver of a rank and its successor make their connection while the others come to a stop."""
-        roster = self.machine.roster
-        leavers = set(roster.leavers.values())
-        takers = {roster.holders[rank] for rank in roster.leavers if rank in roster.holders}
-        others = [id_ for id_ in command.members if id_ not in leavers and id_ not in takers]
-        self._tell(others, orders.abandon(command))
-        self._tell([id_ for id_ in command.members if id_ in leavers], orders.abandon(command, leave=True))
-        self._tell([id_ for id_ in command.members if id_ in takers], orders.abandon(command, take=True))
+                assert isinstance(command, cmd.ToAgent), f"no way to carry out {command!r}"
+                self._effects.carry_out(command)
 
     def _assign(self, command: cmd.AssignRank) -> None:
         world, bequest = self._bequests.get(command.rank, (None, b""))
-        left = bequest if world == command.founded_in else b""
+        left = bequest if world == command.founded_in and not command.founding else b""
         if not left and not command.founding and self._clock.now() < self._bequests_until:
             return  # the machine says it again before long
-        message = orders.assign(command, self.machine.policy, self._store_of(command.store), left)
-        self._effects.send(command.member, message)
+        filled = structs.replace(command, store_address=self._store_of(command.store), bequest=left)
+        self._effects.carry_out(filled)
 
     def _store_of(self, host: HostId) -> str:
         """Where its c10d store listens; empty where workers know it anyway."""
         known = self.machine.hosts.by_id.get(host)
         return "" if known is None else known.store
-
-    def _tell(self, members: Sequence[MemberId], message: FromAgent) -> None:
-        for member in members:
-            self._effects.send(member, message)
 
     def _note(self, decision: cmd.RecordDecision) -> None:
         record = DecisionRecord(

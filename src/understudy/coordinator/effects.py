@@ -4,31 +4,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from understudy.foundation.ids import Generation, HostId, MemberId
+from understudy.foundation.ids import Generation
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
-from understudy.protocol.commands import RecordGeneration, Seat, StopJob
+from understudy.protocol.commands import RecordGeneration, ToAgent
 from understudy.protocol.state import State
-from understudy.wire.messages import FromAgent
 
 
 class Effects(Protocol):
-    """Acts on processes. None of these may wait; failures come back later as events."""
+    """Acts on processes."""
 
-    def start_member(self, member: MemberId, seat: Seat | None, host: HostId, store: str = "") -> None:
-        """`store`: where the c10d store of its rank listens; empty where workers know it anyway."""
+    def carry_out(self, command: ToAgent) -> None:
+        """Never waits; failures come back later as events."""
         ...
-
-    def watch_closely(self, hosts: Sequence[HostId] = ()) -> None:
-        """Let the agents of these hosts (none: of all) tell what they see of their members."""
-        ...
-
-    def send(self, member: MemberId, message: FromAgent) -> None: ...
-
-    def kill(self, member: MemberId, *, hang: bool, reason: str) -> None: ...
-
-    def dismiss(self, member: MemberId, host: HostId, reason: str) -> None: ...
-
-    def stop(self, stop: StopJob) -> None: ...
 
 
 class Journal(Protocol):

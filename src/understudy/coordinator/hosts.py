@@ -7,15 +7,15 @@ needs.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from msgspec import structs
 
 from understudy.errors import WireError
 from understudy.foundation.ids import HostId, MemberId
-from understudy.protocol.commands import Seat, StopJob
-from understudy.protocol.sentences import sentence
+from understudy.protocol import commands as cmd
 from understudy.wire import host_messages as wire
-from understudy.wire.messages import FromAgent
 
 _MOST_WAITING = 20_000  # messages
 _MOST_BYTES = 256 * 1024 * 1024  # in them
@@ -62,10 +62,10 @@ class HostConnections:
     def __init__(self, term: int) -> None:
         self.term = term
         self.lines: dict[HostId, HostConnection] = {}
-        self.stopped: StopJob | None = None
+        self.stopped: cmd.StopJob | None = None
         self.dropped: Counter[str] = Counter()
         self._host_of: dict[MemberId, HostId] = {}
-        self.when_stopped: Callable[[StopJob], None] = lambda _: None
+        self.when_stopped: Callable[[cmd.StopJob], None] = lambda _: None
         self.all_gone = asyncio.Event()
         self.all_gone.set()
 
@@ -114,23 +114,30 @@ class HostConnections:
 
     # -- effects -----------------------------------------------------------------------------------------------------
 
-    def start_member(self, member: MemberId, seat: Seat | None, host: HostId, store: str = "") -> None:
-        self._host_of[member] = host
-        placed = None if seat is None else wire.Seated.of(seat, store)
-        self._order(host, wire.Start(term=self.term, member=member, seat=placed))
+    def carry_out(self, command: cmd.ToAgent) -> None:
+        match command:
+            case cmd.StartMember(member=member, host=host):
+                self._host_of[member] = host
+                self._order(host, command)
+            case cmd.DismissStranger(host=host):
+                self._order(host, command)
+            case cmd.WatchClosely(hosts=hosts):
+                for watching in hosts or tuple(self.lines):
+                    self._order(watching, structs.replace(command, hosts=(watching,)))
+            case cmd.KillMember(member=member):
+                self._order(self._host_of.get(member), command)
+            case cmd.StopJob():
+                self._stop(command)
+            case _:
+                self._tell(command)
 
-    def watch_closely(self, hosts: Sequence[HostId] = ()) -> None:
-        for host in hosts or tuple(self.lines):
-            self._order(host, wire.Watch(term=self.term))
-
-    def send(self, member: MemberId, message: FromAgent) -> None:
-        self._order(self._host_of.get(member), wire.Tell(term=self.term, member=member, message=message))
-
-    def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
-        self._order(self._host_of.get(member), wire.Kill(term=self.term, member=member, hang=hang, reason=reason))
-
-    def dismiss(self, member: MemberId, host: HostId, reason: str) -> None:
-        self._order(host, wire.Kill(term=self.term, member=member, hang=False, reason=reason))
+    def _tell(self, command: cmd.ToMember) -> None:
+        """Once to each host, with its own members in it."""
+        by_host: dict[HostId | None, list[MemberId]] = {}
+        for member in cmd.members_of(command):
+            by_host.setdefault(self._host_of.get(member), []).append(member)
+        for host, members in by_host.items():
+            self._order(host, cmd.addressed_to(command, members))
 
     def keep_elsewhere(self, host: HostId, left: wire.Bequeathed) -> None:
         """Give a copy of what a rank of `host` left to the host that comes after it."""
@@ -138,26 +145,23 @@ class HostConnections:
         after = names.index(host) + 1 if host in self.lines else 0
         others = [name for name in names[after:] + names[:after] if name != host]
         if others:
-            self._order(others[0], wire.Keep(term=self.term, kept=left))
+            self._put(others[0], wire.Keep(term=self.term, kept=left), wire.Keep.__name__)
 
-    def stop(self, stop: StopJob) -> None:
+    def _stop(self, stop: cmd.StopJob) -> None:
         self.stopped = stop
         for line in self.lines.values():
             line.put(self.farewell(stop))
         self.when_stopped(stop)
 
-    def farewell(self, stop: StopJob) -> wire.Stop:
-        return wire.Stop(
-            term=self.term,
-            outcome=stop.outcome.value,
-            reason=sentence(stop.reason),
-            exit_code=stop.exit_code,
-            why=stop.reason,
-        )
+    def farewell(self, stop: cmd.StopJob) -> wire.Order:
+        return wire.Order(term=self.term, command=stop)
 
-    def _order(self, host: HostId | None, message: wire.ToHost) -> None:
+    def _order(self, host: HostId | None, command: cmd.ToAgent) -> None:
+        self._put(host, wire.Order(term=self.term, command=command), type(command).__name__)
+
+    def _put(self, host: HostId | None, message: wire.ToHost, kind: str) -> None:
         line = None if host is None else self.lines.get(host)
         if line is None:
-            self.dropped[type(message).__name__] += 1
+            self.dropped[kind] += 1
         else:
             line.put(message)

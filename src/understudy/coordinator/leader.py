@@ -8,7 +8,6 @@ looks whether it still leads: it may have slept for long.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -23,11 +22,11 @@ from understudy.coordinator.state_store import StateStore
 from understudy.errors import Deposed, WireError
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank
-from understudy.ledger.records import TransferRecord
 from understudy.protocol import events as ev
-from understudy.protocol.commands import StopJob
+from understudy.protocol.commands import DismissStranger, StopJob
 from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
+from understudy.protocol.reasons import Code, because
 from understudy.protocol.requests import Request
 from understudy.protocol.sentences import sentence
 from understudy.protocol.state import State
@@ -35,6 +34,7 @@ from understudy.protocol.takeover import active, facts_of, take_over
 from understudy.wire import host_messages as wire
 from understudy.wire import versions
 from understudy.wire.inventory import HostInventory
+from understudy.wire.messages import Measured
 
 _SHORTEST_WAIT = 0.02
 _AFTER_A_FAILURE = 1.0  # seconds until a deadline that could not be handled is looked at again
@@ -227,7 +227,8 @@ class Leader:
             self._tell(ev.HostHeard(at=now, host=host, members=members, store=attend.store))
         else:
             for member in members:
-                self.lines.dismiss(member, host, "no such member is known to the job")
+                stranger = DismissStranger(host=host, member=member, reason=because(Code.UNKNOWN_MEMBER))
+                self.lines.carry_out(stranger)
         if known is None or not known.present:
             joined = ev.HostJoined(
                 at=now,
@@ -252,12 +253,10 @@ class Leader:
         match message:
             case wire.Unknown():
                 self.lines.dropped["unknown message"] += 1
-            case wire.Happened() if wire.is_new(message):
-                self.lines.dropped["unknown event"] += 1
             case wire.Happened():
                 self._happened(coordinator, line, message)
-            case wire.Measured(generation=generation, timings=timings, transfer=transfer):
-                coordinator.measured(generation, timings, _transfer_record(transfer))
+            case Measured():
+                coordinator.measured(message)
             case wire.Advanced(smallest=smallest, largest=largest):
                 coordinator.steps.told(line.host, smallest, largest)
             case wire.CertificateEnds(at=at):
@@ -280,7 +279,7 @@ class Leader:
             if not machine.roster.slots.get(line.host):
                 self.lines.dropped["pace of no rank"] += 1
                 return
-            event = replace(event, pace=self._paces.learnt(line.host, event.pace))
+            event = msgspec.structs.replace(event, pace=self._paces.learnt(line.host, event.pace))
         member: MemberId | None = getattr(event, "member", None)
         if told.ago is not None and (member is None or member in machine.roster.members):
             coordinator.lost_since(member, self._clock.now() - told.ago)
@@ -327,10 +326,3 @@ class Leader:
 
     def _tick(self) -> None:
         self._tell(ev.Tick(at=self._clock.now()))
-
-
-def _transfer_record(told: dict[str, object] | None) -> TransferRecord | None:
-    try:
-        return None if told is None else msgspec.convert(told, TransferRecord)
-    except msgspec.ValidationError as error:
-        raise WireError(f"not a transfer: {error}") from error

@@ -19,6 +19,7 @@ from understudy.protocol import events as ev
 from understudy.protocol.commands import Command, DecisionKind, RecordDecision, RecordGeneration
 from understudy.protocol.reasons import Reason
 from understudy.protocol.sentences import sentence
+from understudy.wire.messages import Measured
 
 _OPENING = (DecisionKind.SWAP, DecisionKind.ALARM, DecisionKind.MOVE, DecisionKind.RESTART)
 _MEASURED_BY_MEMBERS = ("regroup", "transfer")
@@ -62,16 +63,16 @@ class RecoveryClock:
         """The first sign of a loss (None: of a stall) whose event is still to come."""
         self._lost_since[member] = at
 
-    def measured(self, generation: int, timings: dict[str, float], transfer: TransferRecord | None) -> None:
+    def measured(self, told: Measured) -> None:
         """What a member that has resumed says of its own phases."""
         running = self._running
-        if running is None or generation != running.generation:
+        if running is None or told.generation != running.generation:
             return
         for phase in _MEASURED_BY_MEMBERS:
-            if phase in timings:
-                running.measured[phase] = max(running.measured.get(phase, 0.0), timings[phase])
-        if transfer is not None:
-            running.transfers.append(transfer)
+            if phase in told.timings:
+                running.measured[phase] = max(running.measured.get(phase, 0.0), told.timings[phase])
+        if told.transfer is not None:
+            running.transfers.append(told.transfer)
 
     def on_event(self, event: ev.Event) -> None:
         match event:

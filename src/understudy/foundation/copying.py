@@ -1,9 +1,9 @@
 """Copies a value as its type describes it: what can change is copied, what cannot is shared.
 
-The types that are understood are those of a serialisable state: dataclasses, dictionaries, sets, lists, tuples, enums,
-numbers, strings, and unions of these with None. A new field needs no line of code here or elsewhere; a field of any
-other type is an error when the copier is made. Classes that mypyc has translated describe less: `dict` without what is
-in it, and `type` for a union. There the value decides.
+The types that are understood are those of a serialisable state: dataclasses, frozen structs (events, commands),
+dictionaries, sets, lists, tuples, enums, numbers, strings, and unions of these with None. A new field needs no line of
+code here or elsewhere; a field of any other type is an error when the copier is made. Classes that mypyc has translated
+describe less: `dict` without what is in it, and `type` for a union. There the value decides.
 """
 
 import dataclasses
@@ -13,6 +13,8 @@ import typing
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
+
+import msgspec
 
 _T = TypeVar("_T")
 _Copier = Callable[[Any], Any]
@@ -47,6 +49,8 @@ def copier_of(kind: Any) -> _Copier | None:
         return typing.cast(_Copier, origin)
     if origin in (tuple, frozenset):
         assert all(copier_of(part) is None for part in arguments if part is not Ellipsis), f"{kind} can change"
+        return None
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__struct_config__.frozen:
         return None
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return None if is_frozen(kind) else _of_dataclass(kind)

@@ -1,11 +1,16 @@
-"""Everything that the protocol can ask for. Commands are carried out in order.
+"""Everything that the protocol can ask for. Commands are carried out in order. A command has one description: it goes
+to agents and members as it is (`ToAgent`, `ToMember`).
 
 `RecordGeneration` must be durable before the next command is carried out: that is how nobody ever acts on a
 generation that a coordinator could forget.
 """
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import msgspec
+from msgspec import structs
 
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
 from understudy.protocol.hosts import THIS_HOST
@@ -13,13 +18,11 @@ from understudy.protocol.reasons import Reason
 from understudy.protocol.rungs import Rung
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     pass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordGeneration(Command):
+class RecordGeneration(Command, frozen=True, kw_only=True):
     """Make this membership durable. Who holds a rank that is `absent` is benched, or prepares for it."""
 
     generation: Generation
@@ -31,7 +34,7 @@ class RecordGeneration(Command):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
     """The rank that a process will have, as torchrun's variables tell it before `join()`. `store`: the host of the c10d
-    store."""
+    store. The coordinator fills in where that store listens (`store_address`); empty: workers know it anyway."""
 
     rank: Rank
     local_rank: int = 0
@@ -39,10 +42,10 @@ class Seat:
     node_rank: int = 0
     nodes: int = 1
     store: HostId = THIS_HOST
+    store_address: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartMember(Command):
+class StartMember(Command, frozen=True, kw_only=True):
     """Start a process. `seat` is for its log names and its environment; the rank itself comes with `AssignRank`."""
 
     member: MemberId
@@ -50,10 +53,10 @@ class StartMember(Command):
     host: HostId = THIS_HOST
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignRank(Command):
+class AssignRank(Command, frozen=True, kw_only=True):
     """Give a rank to a member. `founding`: the whole world is new, so nothing is rehearsed or received. `slot`: its
-    place on its host. `store`: the host whose c10d store is used."""
+    place on its host. `store`: the host whose c10d store is used. The coordinator fills in where that store listens
+    (`store_address`; empty: workers know it anyway) and what the rank's first holder left (`bequest`)."""
 
     member: MemberId
     rank: Rank
@@ -62,10 +65,13 @@ class AssignRank(Command):
     generation: Generation
     founded_in: Generation
     founding: bool
+    world_size: int
+    local_world_size: int
+    store_address: str = ""
+    bequest: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchClosely(Command):
+class WatchClosely(Command, frozen=True, kw_only=True):
     """Somebody makes no progress, and what is known of the members is too old: let agents tell what they see. `hosts`:
     only these; none: all of them."""
 
@@ -73,8 +79,7 @@ class WatchClosely(Command):
     hosts: tuple[HostId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskCheckpoints(Command):
+class AskCheckpoints(Command, frozen=True, kw_only=True):
     """Nothing better is left: which durable checkpoints could each of these members load? Only asked then, because it
     means to look at files, which may take long."""
 
@@ -82,27 +87,27 @@ class AskCheckpoints(Command):
     members: tuple[MemberId, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskStep(Command):
+class AskStep(Command, frozen=True, kw_only=True):
     """A boundary is to be chosen: let the members say which step they have begun."""
 
     generation: Generation
     members: tuple[MemberId, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbandonGeneration(Command):
+class AbandonGeneration(Command, frozen=True, kw_only=True):
     """Tell the members to leave the old generation, whatever they are blocked in, and to report their positions.
-    `boundary`: not now, but before they begin this step; whoever has begun it leaves now."""
+    `boundary`: not now, but before they begin this step; a member that has begun it leaves now. `leavers` hand their
+    ranks over, to `takers`: these make their connections while the others come to a stop."""
 
     generation: Generation
     members: tuple[MemberId, ...]
     reason: Reason
     boundary: StepNumber | None = None
+    leavers: tuple[MemberId, ...] = ()
+    takers: tuple[MemberId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeepAgreed(Command):
+class KeepAgreed(Command, frozen=True, kw_only=True):
     """All twins had this state in common: keep the copy of it, and forget older ones."""
 
     generation: Generation
@@ -121,15 +126,15 @@ class Tail:
     lacking: tuple[Rank, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeAt(Command):
+class ResumeAt(Command, frozen=True, kw_only=True):
     """The verdict: every member reaches state `step` (`commit.action_for`), regroups, and receivers are served.
     `rewind`: it is the state that was agreed on, and whoever does not receive it has kept it.
     `rung`: where it comes from for whoever neither holds nor receives it. When all processes are to begin anew,
     everybody saves it and waits to be ended.
     `from_copies`: receivers whose donor does not hold their state but keeps a copy of it.
     `leavers` reach it as well and give it to whoever holds their rank now; a receiver that is its own donor takes it
-    from there."""
+    from there.
+    The coordinator fills in where the c10d store listens (`store_address`); empty: workers know it anyway."""
 
     generation: Generation
     step: StepNumber
@@ -145,10 +150,13 @@ class ResumeAt(Command):
     tail: Tail | None = None  # survivors communicate between two steps, and go on with that first
     distrust: bool = False  # what anybody holds counts for nothing, even if it is that state
     probation: int = 0  # steps for which members watch their state
+    store_address: str = ""
+
+    def receives(self, rank: Rank) -> bool:
+        return any(receiver == rank for receiver, _ in self.donors)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KillMember(Command):
+class KillMember(Command, frozen=True, kw_only=True):
     """End a process now (SIGKILL). Its `MemberLost` follows."""
 
     member: MemberId
@@ -156,8 +164,7 @@ class KillMember(Command):
     hang: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DismissStranger(Command):
+class DismissStranger(Command, frozen=True, kw_only=True):
     """A process lives on a host and is no member (any more): its rank was given to another one. End it."""
 
     host: HostId
@@ -165,8 +172,7 @@ class DismissStranger(Command):
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseMembers(Command):
+class ReleaseMembers(Command, frozen=True, kw_only=True):
     """Every rank has finished its steps: let the scripts go on to their end."""
 
     generation: Generation
@@ -179,8 +185,7 @@ class Outcome(enum.Enum):
     STOPPED = "stopped"  # by an operator
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopJob(Command):
+class StopJob(Command, frozen=True, kw_only=True):
     """End every process and the job."""
 
     outcome: Outcome
@@ -215,8 +220,7 @@ class DecisionKind(enum.Enum):
     STOP = "stop"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordDecision(Command):
+class RecordDecision(Command, frozen=True, kw_only=True):
     """For the ledger and the terminal: what was decided and why."""
 
     at: float
@@ -226,3 +230,32 @@ class RecordDecision(Command):
     rank: Rank | None = None
     member: MemberId | None = None
     step: StepNumber | None = None
+
+
+ToMember = AssignRank | AskStep | AskCheckpoints | AbandonGeneration | KeepAgreed | ResumeAt | ReleaseMembers
+"""What the processes of members are told. Each names its members."""
+
+ToAgent = StartMember | WatchClosely | KillMember | DismissStranger | StopJob | ToMember
+"""What agents are told: to act on their host, or to pass a command on to their members."""
+
+
+def members_of(command: ToMember) -> tuple[MemberId, ...]:
+    """All members that are to hear of it."""
+    match command:
+        case AssignRank(member=member):
+            return (member,)
+        case ResumeAt(members=members, leavers=leavers):
+            return (*members, *leavers)
+    return command.members
+
+
+def addressed_to(command: ToMember, members: Sequence[MemberId]) -> ToMember:
+    """The same command for these of its members only, at a cost that does not depend on the others."""
+    match command:
+        case AssignRank():
+            return command
+        case ResumeAt(leavers=leavers):
+            staying = tuple(member for member in members if member not in leavers)
+            leaving = tuple(member for member in members if member in leavers)
+            return structs.replace(command, members=staying, leavers=leaving)
+    return structs.replace(command, members=tuple(members))

@@ -1,6 +1,11 @@
-"""Everything that can happen to a job. Each event carries the time at which it was seen."""
+"""Everything that can happen to a job. An event has one description: a worker that has news builds the event, its agent
+and the coordinator pass it on, and the machine takes it.
 
-from dataclasses import dataclass
+Each event carries the time at which it was seen, by the clock of the process that decides. A process that has another
+clock sends the event with `at=UNTIMED`, and the receiver sets the time of arrival.
+"""
+
+import msgspec
 
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
 from understudy.protocol.causes import Cause
@@ -8,19 +13,19 @@ from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.liveness import Sighting
 from understudy.protocol.positions import Position
 
+UNTIMED = 0.0
+"""The time of an event on its way to a process that has a clock of its own."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobStarted(Event):
+class JobStarted(Event, frozen=True, kw_only=True):
     """The operator asked for the job on one host. With many, it starts when enough of them have joined."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostJoined(Event):
+class HostJoined(Event, frozen=True, kw_only=True):
     """A host offers itself for the first time, or again after it was lost. `ranks` 0: only for spares. `store`: the
     address of its c10d store."""
 
@@ -31,16 +36,14 @@ class HostJoined(Event):
     store: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostSilent(Event):
+class HostSilent(Event, frozen=True, kw_only=True):
     """The connection to a host has ended. It may come back."""
 
     host: HostId
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostHeard(Event):
+class HostHeard(Event, frozen=True, kw_only=True):
     """A host is connected (again). `members`: every process of the job that lives there; the ends of others were told
     before."""
 
@@ -49,22 +52,19 @@ class HostHeard(Event):
     store: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberConnected(Event):
+class MemberConnected(Event, frozen=True, kw_only=True):
     """A process that we started has said hello: it can be told things now."""
 
     member: MemberId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberParked(Event):
+class MemberParked(Event, frozen=True, kw_only=True):
     """A spare has imported everything heavy and waits without using the CPU."""
 
     member: MemberId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberEstablished(Event):
+class MemberEstablished(Event, frozen=True, kw_only=True):
     """A founding member has its first step behind it; members with equal `twin_key` hold the same bytes of everything,
     members with a common number in `holdings` the same bytes of one unit. `replica`: the ranks without which it cannot
     compute; empty when the world cannot do without any. `began_at`: the first step of the world; more than 0 when a
@@ -78,24 +78,21 @@ class MemberEstablished(Event):
     began_at: StepNumber = StepNumber(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberLost(Event):
+class MemberLost(Event, frozen=True, kw_only=True):
     """The process has ended. This is a fact, not a suspicion."""
 
     member: MemberId
     cause: Cause
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActivityObserved(Event):
+class ActivityObserved(Event, frozen=True, kw_only=True):
     """What the agent of a host sees of its members, because one of them makes no progress or because it was asked."""
 
     sightings: tuple[Sighting, ...]
     host: HostId = THIS_HOST
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContactLost(Event):
+class ContactLost(Event, frozen=True, kw_only=True):
     """A member's connections to the others broke, and it has not heard why."""
 
     member: MemberId
@@ -103,15 +100,13 @@ class ContactLost(Event):
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaceLearnt(Event):
+class PaceLearnt(Event, frozen=True, kw_only=True):
     """Seconds that a step takes, from which deadlines follow."""
 
     pace: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTold(Event):
+class StepTold(Event, frozen=True, kw_only=True):
     """The step that a member has begun, because it was asked."""
 
     member: MemberId
@@ -119,8 +114,7 @@ class StepTold(Event):
     step: StepNumber
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DigestTold(Event):
+class DigestTold(Event, frozen=True, kw_only=True):
     """Of a member's state with so many steps in it, for its twins to compare."""
 
     member: MemberId
@@ -130,8 +124,7 @@ class DigestTold(Event):
     copied: bool = True  # members have kept a copy of that state
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BadStateTold(Event):
+class BadStateTold(Event, frozen=True, kw_only=True):
     """A member on probation has found its state, with so many steps in it, to be bad. `certain`: the state itself is;
     otherwise there is a sign of it, which may be the script's own affair."""
 
@@ -142,8 +135,7 @@ class BadStateTold(Event):
     certain: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PositionReported(Event):
+class PositionReported(Event, frozen=True, kw_only=True):
     """A member has left the old generation behind and says where it stands. `provisional`: its control thread says so
     for a main thread that is between two steps, and has not come back from there yet."""
 
@@ -155,8 +147,7 @@ class PositionReported(Event):
     holdings: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointsTold(Event):
+class CheckpointsTold(Event, frozen=True, kw_only=True):
     """The durable checkpoints that a member could load, by the number of steps in them."""
 
     member: MemberId
@@ -164,8 +155,7 @@ class CheckpointsTold(Event):
     steps: tuple[StepNumber, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberPrepared(Event):
+class MemberPrepared(Event, frozen=True, kw_only=True):
     """A joiner has run its setup and one step in a sandbox. `generation`: the one in which it got its rank. `saved`:
     states of that rank that it found in peer memory. `keeps`: as in `Position`."""
 
@@ -177,8 +167,7 @@ class MemberPrepared(Event):
     keeps: tuple[tuple[Rank, StepNumber], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberResumed(Event):
+class MemberResumed(Event, frozen=True, kw_only=True):
     """A member has regrouped, holds the right state and has gone back to its loop. `finite`: its parameters are, or it
     had no reason to look."""
 
@@ -187,8 +176,7 @@ class MemberResumed(Event):
     finite: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryFailed(Event):
+class RecoveryFailed(Event, frozen=True, kw_only=True):
     """A member could not regroup, or received state that does not match its digest. `unfit`: it is a joiner that can
     never be made equal to the rank that it replaces."""
 
@@ -198,22 +186,36 @@ class RecoveryFailed(Event):
     unfit: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberFinished(Event):
+class MemberFinished(Event, frozen=True, kw_only=True):
     """A member has no more steps and asks to be released."""
 
     member: MemberId
     generation: Generation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopRequested(Event):
+class StopRequested(Event, frozen=True, kw_only=True):
     """An operator (or a signal) wants the job to end."""
 
     reason: str
     exit_code: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tick(Event):
+class Tick(Event, frozen=True, kw_only=True):
     """Time has passed: deadlines are looked at."""
+
+
+FromMember = (
+    MemberParked
+    | MemberEstablished
+    | ContactLost
+    | StepTold
+    | DigestTold
+    | BadStateTold
+    | PositionReported
+    | CheckpointsTold
+    | MemberPrepared
+    | MemberResumed
+    | RecoveryFailed
+    | MemberFinished
+)
+"""What a member's process tells, of itself only."""

@@ -19,6 +19,8 @@ and a verdict), which are linear.
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from understudy.foundation.copying import copied
 from understudy.foundation.ids import Generation, MemberId, Rank
 from understudy.protocol import deadlines
@@ -252,7 +254,7 @@ class JobMachine:
         opened = self.round.open(at, reason, kind, rank, member)
         self.watchdog.state.new_generation(at)
         if degraded is not None:
-            opened.append(replace(degraded, generation=self.generation))
+            opened.append(structs.replace(degraded, generation=self.generation))
         return self.after(at, [*opened, *self.fallback.begin_restart_if_stuck(at)])
 
     def open_again(self, at: float, reason: Reason) -> tuple[Command, ...]:

@@ -2,18 +2,20 @@
 twice does no harm."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec import structs
 
 from understudy.foundation.ids import MemberId
 from understudy.protocol.commands import AbandonGeneration, AskCheckpoints, AssignRank, Command
+from understudy.protocol.policy import Policy
 from understudy.protocol.roster import Member, Roster, Standing
 from understudy.protocol.round_state import RoundState
 from understudy.protocol.stages import Stage
 
 
 class Outbound:
-    def __init__(self, roster: Roster, state: RoundState) -> None:
-        self.roster, self.state = roster, state
+    def __init__(self, policy: Policy, roster: Roster, state: RoundState) -> None:
+        self.policy, self.roster, self.state = policy, roster, state
 
     def assign(self, member: Member) -> list[Command]:
         """Tell a member its rank, once it can be told."""
@@ -28,6 +30,8 @@ class Outbound:
                 generation=member.assigned_in,
                 founded_in=self.state.founded_in,
                 founding=member.founder,
+                world_size=self.policy.world_size,
+                local_world_size=self.policy.ranks_per_host,
             )
         ]
 
@@ -41,17 +45,19 @@ class Outbound:
                 continue
             in_steps = self.state.boundary is not None and member.standing is Standing.ACTIVE
             (bound if in_steps else free).append(member.id)
-        generation, reason = self.state.generation, self.state.reason
-        commands: list[Command] = []
-        if bound:
-            commands.append(
-                AbandonGeneration(
-                    generation=generation, members=tuple(bound), reason=reason, boundary=self.state.boundary
-                )
+        leavers, holders = self.roster.leavers, self.roster.holders
+        return [
+            AbandonGeneration(
+                generation=self.state.generation,
+                members=tuple(told),
+                reason=self.state.reason,
+                boundary=boundary,
+                leavers=tuple(leavers.values()),
+                takers=tuple(holders[rank] for rank in leavers if rank in holders),
             )
-        if free:
-            commands.append(AbandonGeneration(generation=generation, members=tuple(free), reason=reason))
-        return commands
+            for told, boundary in ((bound, self.state.boundary), (free, None))
+            if told
+        ]
 
     def catch_up(self, members: Iterable[Member]) -> list[Command]:
         """Tell members that got their rank in an older generation which one it is now: they may not have heard."""
@@ -94,6 +100,6 @@ class Outbound:
         elif self.state.stage is Stage.FORMING and self.state.plan is not None and ids:
             leavers = set(self.state.plan.leavers) & set(ids)
             staying = tuple(id_ for id_ in ids if id_ not in leavers)
-            told = replace(self.state.plan, members=staying, leavers=tuple(sorted(leavers)))
+            told = structs.replace(self.state.plan, members=staying, leavers=tuple(sorted(leavers)))
             commands += [*self.catch_up(seated), told]
         return commands

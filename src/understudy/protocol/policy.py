@@ -41,6 +41,10 @@ class Policy:
     resend_every: float = 2.0  # a message that was not answered is sent again after this many seconds
     refill_delay: float = 1.0  # a new spare imports its modules after the world has found its pace again
 
+    @property
+    def ranks_per_host(self) -> int:
+        return max(1, self.world_size // self.hosts)
+
     def boundary_after(self, newest: int, pace: float) -> int:
         """The first step that nobody will have begun when the news of it arrives."""
         return newest + 1 + (math.ceil(self.boundary_notice / pace) if pace > 0 else 1)

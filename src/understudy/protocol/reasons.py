@@ -208,6 +208,7 @@ class Code(enum.StrEnum):
     HANDOVER_FAILED = "handover_failed"
     HANDED_OVER = "handed_over"
     RANK_GIVEN_AWAY = "rank_given_away"
+    UNKNOWN_MEMBER = "unknown_member"
     OTHERS_FINISHED = "others_finished"
     WORLD_STARTS_OVER = "world_starts_over"
     ALL_BEGIN_ANEW = "all_begin_anew"

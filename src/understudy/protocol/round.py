@@ -7,6 +7,8 @@ answered is said again on a tick, and every answer may come twice.
 from collections.abc import Mapping
 from dataclasses import replace
 
+from msgspec import structs
+
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
 from understudy.protocol.commands import (
@@ -43,7 +45,7 @@ class Round:
 
     def __init__(self, policy: Policy, roster: Roster, hosts: Hosts, pool: SparePool, state: RoundState) -> None:
         self.policy, self.roster, self.hosts, self.pool, self.state = policy, roster, hosts, pool, state
-        self.outbound = Outbound(roster, state)
+        self.outbound = Outbound(policy, roster, state)
 
     def _enter(self, trigger: Trigger) -> None:
         self.state.stage = next_stage(self.state.stage, trigger)
@@ -240,17 +242,16 @@ class Round:
 
     def _seated(self, starts: list[Command], member: Member) -> list[Command]:
         """Tell a process that is started for a rank where it will be, before it asks."""
-        per_host = max(1, self.policy.world_size // self.policy.hosts)
         host = self.hosts.by_id.get(member.host)
         seat = Seat(
             rank=member.rank or Rank(0),
             local_rank=member.slot,
-            local_world_size=per_host,
+            local_world_size=self.policy.ranks_per_host,
             node_rank=0 if host is None else host.place,
             nodes=self.policy.hosts,
             store=self.state.store,
         )
-        return [replace(start, seat=seat) if isinstance(start, StartMember) else start for start in starts]
+        return [structs.replace(start, seat=seat) if isinstance(start, StartMember) else start for start in starts]
 
     def _choose_store(self, at: float) -> HostId:
         """The store stays where it is as long as that host is well. It holds nothing that a recovery does not set
@@ -379,7 +380,7 @@ class Round:
             tail=tail_of(plan, situation.positions),
         )
         watch = steps_to_watch(self.policy.probation, resume, degraded, self.state.probation, at_boundary)
-        self.state.plan = replace(resume, probation=watch)
+        self.state.plan = structs.replace(resume, probation=watch)
         for member in self.roster.seated():
             if member.rank in self.state.absent and member.standing is Standing.ACTIVE:
                 member.standing = Standing.BENCHED

@@ -248,6 +248,7 @@ TEXTS: Final[Mapping[str, str]] = {
     Code.HANDOVER_FAILED: "{cause}; it could not hand its rank over",
     Code.HANDED_OVER: "it has handed rank {rank} over",
     Code.RANK_GIVEN_AWAY: "its rank was given to another process while host {host} was away",
+    Code.UNKNOWN_MEMBER: "no such member is known to the job",
     Code.OTHERS_FINISHED: "the others are at the end of their steps",
     Code.WORLD_STARTS_OVER: "the world starts over",
     Code.ALL_BEGIN_ANEW: "all processes begin anew",

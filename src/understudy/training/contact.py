@@ -10,10 +10,10 @@ from understudy.detection.progress import Place
 from understudy.foundation.ids import Generation
 from understudy.groups.quiescence import Quiescence
 from understudy.groups.world import World
+from understudy.protocol import events as ev
 from understudy.training.control import ControlLine
 from understudy.training.snapshots.peer_replication import PeerReplication
 from understudy.training.status import MemberStatus
-from understudy.wire import messages
 
 _LONGEST_UNREST = 0.25
 """Seconds after which the connections of an abandoned generation are broken even if some thread still runs, or
@@ -55,7 +55,8 @@ class Contact:
         holds state does not give up because no coordinator is there."""
         self._status.show(Place.RECOVERING)
         if not self._status.abandoned:
-            self._control.send(messages.ContactLost(generation=self._status.generation, why=why[:1000]))
+            member, generation = self._control.member, self._status.generation
+            self._control.send(ev.ContactLost(at=ev.UNTIMED, member=member, generation=generation, why=why[:1000]))
             self.await_next_generation()
 
     def await_next_generation(self) -> None:

@@ -16,35 +16,42 @@ from typing import NoReturn
 import msgspec
 
 from understudy.errors import WireError
-from understudy.foundation.ids import Generation
+from understudy.foundation.ids import Generation, MemberId, StepNumber
+from understudy.protocol import commands as cmd
+from understudy.protocol import events as ev
+from understudy.protocol.sentences import sentence
 from understudy.training.stacks import activity, all_stacks
 from understudy.wire import fd_passing, framing, messages
 
 _INTERRUPT_EVERY = 0.003
 
 
+Said = messages.Message | ev.Event
+
+
 class ControlLine:
     """Mailbox between the control thread and the main thread. All waiting uses one condition."""
 
     def __init__(self, path: str, member: str, token: str) -> None:
-        self._path, self._member, self._token = path, member, token
+        self.member = MemberId(member)
+        self._path, self._token = path, token
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
         self._changed = threading.Condition()
         self._sending = threading.Lock()
         self._interrupt: Callable[[], object] = lambda: None
-        self._answer_for_main: Callable[[Generation], messages.Message | None] = lambda _: None
-        self._last_answer: dict[type[messages.Message], messages.Message] = {}
-        self.assignment: messages.Assign | None = None
+        self._answer_for_main: Callable[[Generation], ev.Event | None] = lambda _: None
+        self._last_answer: dict[type[Said], Said] = {}
+        self.assignment: cmd.AssignRank | None = None
         self.abandoned = Generation(0)  # the newest generation we were told to go to
         self.noticed = Generation(0)  # the newest one that the main thread knows of
         self.reason = ""
-        self.boundary: messages.Abandon | None = None  # the generation is to be left before a later step
+        self.boundary: cmd.AbandonGeneration | None = None  # the generation is to be left before a later step
         self.leaving = self.taking = False  # this member hands its rank over, or takes it over from one that does
         self.at_boundary = False  # the newest generation was opened with one, and we came to it
         self._begun = -1  # the newest step that the main thread has begun
-        self.plan: messages.Resume | None = None
-        self.agreed: int | None = None  # the newest state that all twins had in common
+        self.plan: cmd.ResumeAt | None = None
+        self.agreed: StepNumber | None = None  # the newest state that all twins had in common
         self.released = False
         self.wanted_memory = 0  # bytes that an idle spare is asked to keep ready
         self.in_gradient_wait: Callable[[], bool] = lambda: False
@@ -54,7 +61,7 @@ class ControlLine:
 
     # -- main thread --------------------------------------------------------------------------------------------------
 
-    def send(self, message: messages.Message) -> None:
+    def send(self, message: Said) -> None:
         with self._sending:
             self._last_answer[type(message)] = message
             try:
@@ -64,11 +71,11 @@ class ControlLine:
 
     def hand_over(self, generation: Generation, connections: Sequence[int]) -> None:
         """The agent holds our connections too, so that our death does not break them."""
-        told = fd_passing.PassedConnections(member=self._member, token=self._token, generation=generation)
+        told = fd_passing.PassedConnections(member=self.member, token=self._token, generation=generation)
         fd_passing.send(self._path, told, connections)
 
     def say_parked(self) -> None:
-        self.send(messages.Parked())
+        self.send(ev.MemberParked(at=ev.UNTIMED, member=self.member))
 
     def note(self, text: str) -> None:
         """Say something to the people who look at the job."""
@@ -77,7 +84,7 @@ class ControlLine:
     def when_abandoned(
         self,
         interrupt: Callable[[], object],
-        answer_for_main: Callable[[Generation], messages.Message | None],
+        answer_for_main: Callable[[Generation], ev.Event | None],
     ) -> None:
         """`interrupt` breaks blocked calls; `answer_for_main` speaks for a main thread that is not in its steps."""
         with self._changed:
@@ -104,12 +111,12 @@ class ControlLine:
             if self.boundary is not None:
                 self._come_to(self.boundary)
 
-    def await_assignment(self, timeout: float | None = None) -> messages.Assign | None:
+    def await_assignment(self, timeout: float | None = None) -> cmd.AssignRank | None:
         with self._changed:
             self._changed.wait_for(lambda: self.assignment is not None, timeout)
             return self.assignment
 
-    def await_assignment_or_wish(self, memory: int) -> messages.Assign | None:
+    def await_assignment_or_wish(self, memory: int) -> cmd.AssignRank | None:
         """The assignment, or None when more than `memory` bytes are to be kept ready first."""
         with self._changed:
             self._changed.wait_for(lambda: self.assignment is not None or self.wanted_memory > memory)
@@ -121,8 +128,8 @@ class ControlLine:
             self._changed.wait_for(lambda: self.abandoned > beyond)
 
     def await_plan(
-        self, generation: Generation, checkpoints: Callable[[], tuple[int, ...]] = tuple
-    ) -> messages.Resume | None:
+        self, generation: Generation, checkpoints: Callable[[], tuple[StepNumber, ...]] = tuple
+    ) -> cmd.ResumeAt | None:
         """The plan for `generation`, or None when a newer generation was opened meanwhile. `checkpoints`: which durable
         ones there are; looked for in this thread, because it may take long, and only on request."""
         while True:
@@ -133,7 +140,8 @@ class ControlLine:
                 if self.plan is not None and self.plan.generation == generation:
                     return self.plan
                 self._checkpoints_wanted = Generation(0)
-            self.send(messages.CheckpointList(generation=generation, steps=checkpoints()))
+            found = checkpoints()
+            self.send(ev.CheckpointsTold(at=ev.UNTIMED, member=self.member, generation=generation, steps=found))
 
     def _has_word_on(self, generation: Generation) -> bool:
         planned = self.plan is not None and self.plan.generation == generation
@@ -176,56 +184,58 @@ class ControlLine:
                 self._interrupt()
 
     def _take(self, message: messages.FromAgent) -> None:
-        answer: messages.Message | None = None
+        answers: list[Said | None] = []
         with self._changed:
             match message:
-                case messages.Assign():
-                    repeated = self.assignment is not None
+                case cmd.AssignRank():
+                    if self.assignment is not None:
+                        answers = [self._repeat(ev.MemberPrepared, message.generation)]
                     self.assignment = message
-                    answer = self._repeat(messages.Prepared, message.generation) if repeated else None
-                case messages.WhichStep():
-                    answer = messages.AtStep(generation=message.generation, step=self._begun)
-                case messages.WhichCheckpoints(generation=generation):
-                    answer = self._repeat(messages.CheckpointList, generation)
-                    self._checkpoints_wanted = Generation(0 if answer is not None else generation)
-                case messages.Abandon(boundary=int(boundary)) if self._is_later(message, boundary):
+                case cmd.AskStep(generation=generation):
+                    begun = StepNumber(self._begun)
+                    answers = [ev.StepTold(at=ev.UNTIMED, member=self.member, generation=generation, step=begun)]
+                case cmd.AskCheckpoints(generation=generation):
+                    answers = [self._repeat(ev.CheckpointsTold, generation)]
+                    self._checkpoints_wanted = Generation(0) if answers[0] is not None else generation
+                case cmd.AbandonGeneration(boundary=int(boundary)) if self._is_later(message, boundary):
                     self.boundary = message
-                case messages.Abandon() if message.generation > self.abandoned:
+                case cmd.AbandonGeneration() if message.generation > self.abandoned:
                     self._abandon(message)
-                    answer = self._answer_for_main(self.abandoned)
-                case messages.Abandon():
-                    answer = self._repeat(messages.PositionReport, message.generation)
-                case messages.Resume():
+                    answers = [self._answer_for_main(self.abandoned)]
+                case cmd.AbandonGeneration():
+                    answers = [self._repeat(ev.PositionReported, message.generation)]
+                case cmd.ResumeAt(generation=generation):
                     self.plan = message
-                    answer = self._repeat(messages.Resumed, message.generation)
-                case messages.Agreed() if message.generation >= self.abandoned:
+                    answers = [self._repeat(messages.Measured, generation), self._repeat(ev.MemberResumed, generation)]
+                case cmd.KeepAgreed() if message.generation >= self.abandoned:
                     self.agreed = message.step  # of the one we are in; what we reported to a newer one must stay
-                case messages.Release():
+                case cmd.ReleaseMembers():
                     self.released = True
                 case messages.KeepWarm():
                     self.wanted_memory = message.memory
                 case messages.AskActivity():
-                    answer = activity(message.number, self._begun, self.abandoned, self.in_gradient_wait())
+                    answers = [activity(message.number, self._begun, self.abandoned, self.in_gradient_wait())]
                 case messages.AskStacks():
-                    answer = all_stacks(message.number, self.in_gradient_wait())
+                    answers = [all_stacks(message.number, self.in_gradient_wait())]
             self._changed.notify_all()
-        if answer is not None:
-            self.send(answer)
+        for answer in answers:
+            if answer is not None:
+                self.send(answer)
 
-    def _is_later(self, message: messages.Abandon, boundary: int) -> bool:
+    def _is_later(self, message: cmd.AbandonGeneration, boundary: int) -> bool:
         """Can the main thread still come to this boundary?"""
         return message.generation > self.abandoned and self._begun < boundary
 
-    def _come_to(self, boundary: messages.Abandon) -> None:
+    def _come_to(self, boundary: cmd.AbandonGeneration) -> None:
         self._abandon(boundary)
         self.at_boundary = True
 
-    def _abandon(self, message: messages.Abandon) -> None:
-        self.abandoned, self.reason = Generation(message.generation), message.reason
+    def _abandon(self, message: cmd.AbandonGeneration) -> None:
+        self.abandoned, self.reason = message.generation, sentence(message.reason)
         self.boundary, self.at_boundary = None, False
-        self.leaving, self.taking = message.leave, message.take
+        self.leaving, self.taking = self.member in message.leavers, self.member in message.takers
 
-    def _repeat(self, kind: type[messages.Message], generation: int) -> messages.Message | None:
+    def _repeat(self, kind: type[Said], generation: Generation) -> Said | None:
         """What was asked for again and has been answered before."""
         answer = self._last_answer.get(kind)
         return answer if getattr(answer, "generation", None) == generation else None

@@ -7,7 +7,6 @@ services every step has a single attempt and nothing is recorded.
 import atexit
 import functools
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from understudy.errors import ProtectError, UsageError
+from understudy.foundation.ids import StepNumber
 from understudy.groups.engines import engines_in_memory
 from understudy.protocol.loop import Next, what_next
 from understudy.protocol.sharing_out import Reduction
@@ -55,7 +55,6 @@ class Job:
         self._reduction: Reduction = "mean"
         self._current: Step | None = None
         self._looped = False
-        self._joined_at = time.monotonic()
 
     @property
     def protected(self) -> bool:
@@ -197,7 +196,7 @@ class Job:
             yield from self._rehearse(member)
         else:
             member.checkpoints.resume()
-            status.began_at = status.holds or 0
+            status.began_at = status.holds or StepNumber(0)
             status.in_steps = True
         attempt = 0
         try:
@@ -236,8 +235,6 @@ class Job:
 
     def _rehearse(self, member: Member) -> Iterator[Step]:
         """Run the body without peers until its engines have settled, then take part."""
-        member.ledger.time("setup", time.monotonic() - self._joined_at)
-        start = time.monotonic()
         member.status.phase("rehearse")
         member.body.engines.prepare_sandbox(member.world)
         settled = False
@@ -246,7 +243,6 @@ class Job:
             yield step  # on as many threads as the script uses: more of them than free cores would wait for each other
             self._check_entered(step)
             settled = step.settled
-        member.ledger.time("rehearsal", time.monotonic() - start)
         self._protected.forget_gradients()
         plan = member.recovery.await_first_plan()
         if plan.tail is None:

@@ -16,10 +16,10 @@ from torch._C._distributed_c10d import HashStore
 
 from understudy.detection.progress import Place, ProgressWriter
 from understudy.errors import UsageError
-from understudy.foundation.ids import Generation, Rank
 from understudy.foundation.settings import PlainSettings, WorkerSettings, publish_rank
 from understudy.groups.store import InterruptibleStore
 from understudy.groups.world import World
+from understudy.protocol.commands import AssignRank
 from understudy.training import fork_server
 from understudy.training.control import ControlLine
 from understudy.training.job import Job
@@ -28,7 +28,6 @@ from understudy.training.rng import seed_all
 from understudy.training.script_errors import ScriptErrors, report_error
 from understudy.training.status import MemberStatus
 from understudy.training.warmup import prefault, warm_up
-from understudy.wire import messages
 
 _TORCH = (2, 15)
 _SPARE_PATIENCE = 0.3  # a founding member is told its rank at once; a process that waits longer than this is a spare
@@ -101,18 +100,18 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
     store_host, store_port = _store_of(assignment, settings)
     publish_rank(
         assignment.rank,
-        assignment.local_rank,
+        assignment.slot,
         assignment.world_size,
         assignment.local_world_size,
         store_host,
         store_port,
     )
-    device = _device(assignment.local_rank)
+    device = _device(assignment.slot)
     status = MemberStatus(control, progress)
     world = World(
-        rank=Rank(assignment.rank),
+        rank=assignment.rank,
         size=assignment.world_size,
-        founded_in=Generation(assignment.founded_in),
+        founded_in=assignment.founded_in,
         store=InterruptibleStore(store_host, store_port, lambda: status.interrupted, timeout),
         abandoned=lambda: status.interrupted,
         timeout=timeout,
@@ -128,7 +127,7 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
     _report_uncaught_errors(member.errors)
     return Job(
         rank=assignment.rank,
-        local_rank=assignment.local_rank,
+        local_rank=assignment.slot,
         world_size=assignment.world_size,
         seed=seed,
         tracked=tracked,
@@ -137,10 +136,10 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
     )
 
 
-def _store_of(assignment: messages.Assign, settings: WorkerSettings) -> tuple[str, int]:
-    if not assignment.store:
+def _store_of(assignment: AssignRank, settings: WorkerSettings) -> tuple[str, int]:
+    if not assignment.store_address:
         return settings.store_host, settings.store_port
-    host, _, port = assignment.store.rpartition(":")
+    host, _, port = assignment.store_address.rpartition(":")
     return host, int(port)
 
 
@@ -155,7 +154,7 @@ def _report_uncaught_errors(errors: ScriptErrors) -> None:
     sys.excepthook = report_and_show
 
 
-def _wait_as_spare(control: ControlLine, progress: ProgressWriter) -> messages.Assign:
+def _wait_as_spare(control: ControlLine, progress: ProgressWriter) -> AssignRank:
     """Get warm, then sleep without using the CPU until a rank is given to us."""
     warm_up()
     progress.show(0, -1, Place.PARKED)

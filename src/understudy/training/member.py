@@ -182,7 +182,6 @@ def make_member(
         restore_points=restore_points,
         replicas=replicas,
         probation=probation,
-        ledger=ledger,
     )
     control.when_abandoned(contact.interrupt, recovery.answer_for_main)
     BetweenSteps(status=status, contact=contact, tail=tail, recovery=recovery, note=note).install()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from understudy.errors import TransferError, UnfitError
 from understudy.groups.setup_replay import Recording
 from understudy.groups.world import World
+from understudy.protocol.events import UNTIMED, MemberEstablished
 from understudy.state.protected_state import Protected
 from understudy.state.rank_local_buffers import (
     Shown,
@@ -105,15 +106,17 @@ class Replicas:
         self.learn_twins()
         self._tell_of_rank_local_buffers()
         self._status.established = True  # not earlier: a rank that has shown no key left nothing for a replacement
-        for_elsewhere = self._many_hosts or self._record.trouble
+        if self._many_hosts or self._record.trouble:
+            self._control.send(messages.BequestTold(content=self._record.read().for_elsewhere().encode()))
         self._control.send(
-            messages.Established(
+            MemberEstablished(
+                at=UNTIMED,
+                member=self._control.member,
                 generation=self._status.generation,
                 twin_key=self._shown.twin_key,
                 holdings=tuple(self.holdings.values()),
-                bequest=self._record.read().for_elsewhere().encode() if for_elsewhere else b"",
-                began_at=self._status.began_at,
                 replica=self._degraded.replica(self._world.rank, self._world.size),
+                began_at=self._status.began_at,
             )
         )
 

@@ -8,6 +8,7 @@ import time
 from understudy.detection.progress import Place
 from understudy.foundation.ids import Rank
 from understudy.groups.quiescence import Quiescence
+from understudy.protocol.events import UNTIMED, MemberFinished
 from understudy.training.control import ControlLine
 from understudy.training.recovery.recovery import Recovery
 from understudy.training.script_errors import ScriptErrors
@@ -15,7 +16,6 @@ from understudy.training.snapshots.checkpointing import Checkpointing
 from understudy.training.snapshots.peer_memory import PeerMemory
 from understudy.training.snapshots.peer_replication import PeerReplication
 from understudy.training.status import MemberStatus
-from understudy.wire import messages
 
 _REST_LIMIT = 1.0  # seconds
 
@@ -69,7 +69,7 @@ class Shutdown:
             if status.abandoned:
                 return False
             status.show(Place.FINISHED)
-            control.send(messages.Finished(generation=status.generation))
+            control.send(MemberFinished(at=UNTIMED, member=control.member, generation=status.generation))
             control.await_release(status.generation, timeout=1.0)
         if control.released:
             status.show(Place.RELEASED)

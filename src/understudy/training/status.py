@@ -6,7 +6,7 @@ The main thread writes it, in steps and in recoveries; the control thread reads 
 from collections.abc import Callable
 
 from understudy.detection.progress import Place, ProgressWriter
-from understudy.foundation.ids import Generation, StepNumber
+from understudy.foundation.ids import StepNumber
 from understudy.training.control import ControlLine
 
 PhaseListener = Callable[[str, int], None]
@@ -21,13 +21,12 @@ class MemberStatus:
         self._control, self._progress = control, progress
         self._listeners: list[PhaseListener] = []
         self.joiner = not assignment.founding
-        self.generation = Generation(assignment.generation)
-        self.founded_in = Generation(assignment.founded_in)
+        self.generation, self.founded_in = assignment.generation, assignment.founded_in
         self.holds: StepNumber | None = None if self.joiner else StepNumber(0)
         self.established = self.joiner
         self.trained = not self.joiner  # its engines are as its steps, or other ranks, have made them
         self.total = 0  # of steps; known when the loop over them begins
-        self.began_at = 0  # the first step of this world: a durable checkpoint may have been resumed
+        self.began_at = StepNumber(0)  # the first step of this world: a durable checkpoint may have been resumed
         self.in_steps = False
         self.at_bridge = False  # a leaver and its successor wait for each other
         self.between_steps = False  # the main thread is in the script's own code between two steps

@@ -32,7 +32,6 @@ class StepLedger:
         self._lines, self._note = lines, note
         self._member, self._rank = member, rank
         self._digest_every = digest_every
-        self._timings: dict[str, float] = {}
         self._data: StepData | None = None
         self._share = (rank, world_size)
         self._held_back: StepRecord | None = None
@@ -42,12 +41,6 @@ class StepLedger:
     def use(self, data: StepData | None, share: tuple[int, int]) -> None:
         """`share`: which part of each batch this rank works on."""
         self._data, self._share = data, share
-
-    def time(self, phase: str, seconds: float) -> None:
-        self._timings[phase] = seconds
-
-    def timings(self) -> dict[str, float]:
-        return self._timings
 
     def committed(
         self,

@@ -23,12 +23,12 @@ from understudy.detection.progress import Place
 from understudy.errors import StepAbandoned, UsageError
 from understudy.foundation.ids import StepNumber
 from understudy.ledger.records import Sharing
+from understudy.protocol.commands import ResumeAt
 from understudy.protocol.commit import Action, action_for
 from understudy.protocol.positions import Position
 from understudy.training.member import Member
 from understudy.training.recovery.probation import Losses
 from understudy.training.step_inspector import refuse_leftover_gradients
-from understudy.wire import messages
 
 
 class Step:
@@ -97,7 +97,7 @@ class TailStep(Step):
     that follows a step: so it rehearses once more, gets the state after that, and goes on there."""
 
     def __init__(
-        self, member: Member, plan: messages.Resume, prepare: Callable[[int], None], fetch: Callable[[int], Any]
+        self, member: Member, plan: ResumeAt, prepare: Callable[[int], None], fetch: Callable[[int], Any]
     ) -> None:
         super().__init__(plan.step - 1, 0, prepare, fetch)
         self.rehearsing = True
@@ -141,7 +141,7 @@ class ProtectedStep(Step):
         self._stepped: set[int] = set()
         self._undo = member.body.late_fence.undo
         self._ended = False  # the body has run to its end
-        self._plan: messages.Resume | None = None
+        self._plan: ResumeAt | None = None
         self._losses: Losses | None = None  # only on probation
 
     def __enter__(self) -> "Step":
@@ -200,7 +200,7 @@ class ProtectedStep(Step):
         member.contact.await_word(f"at the fence of step {self.number}")
         position = Position(holds=StepNumber(self.number), arrived=True, tail=member.tail.done)
         self._plan = member.recovery.await_verdict(position)
-        if action_for(position, StepNumber(self._plan.step)) is not Action.APPLY:
+        if action_for(position, self._plan.step) is not Action.APPLY:
             raise StepAbandoned(f"step {self.number} will run again in generation {self._plan.generation}")
 
     def after_optimizer(self, optimizer: torch.optim.Optimizer) -> None:

@@ -1,8 +1,9 @@
 """Messages between the agents of hosts and their coordinator, over one stream per host.
 
-An agent speaks first (`Attend`) and is welcomed or refused. Then it sends events, and gets orders. Every order carries
-the term of the coordinator that gave it; an agent that has heard of a newer term refuses it. A line belongs to one job:
-its key is made of that job's token (`message_auth`).
+An agent speaks first (`Attend`) and is welcomed or refused. Then it sends events (`Happened`), and gets commands
+(`Order`), both as the protocol describes them. Every order carries the term of the coordinator that gave it; an agent
+that has heard of a newer term refuses it. A line belongs to one job: its key is made of that job's token
+(`message_auth`).
 """
 
 import math
@@ -11,16 +12,12 @@ from typing import Annotated, Any, get_args
 import msgspec
 
 from understudy.errors import WireError
-from understudy.foundation.ids import Rank
 from understudy.foundation.printable import printable
+from understudy.protocol import commands, requests
 from understudy.protocol import events as ev
-from understudy.protocol import reasons, requests
-from understudy.protocol.commands import Seat
 from understudy.protocol.liveness import Sighting
-from understudy.protocol.requests import DrainHost
-from understudy.protocol.sentences import is_known
 from understudy.wire.inventory import HostInventory
-from understudy.wire.messages import FromAgent
+from understudy.wire.messages import Measured
 from understudy.wire.versions import PROTOCOL, VERSION
 
 _LONGEST_WHERE = 300  # letters
@@ -48,11 +45,17 @@ class Unknown(_Message, frozen=True, kw_only=True):
 # -- agent to coordinator ----------------------------------------------------------------------------------------------
 
 
+HostEvent = (
+    ev.MemberConnected | ev.MemberLost | ev.ActivityObserved | ev.PaceLearnt | requests.DrainHost | ev.FromMember
+)
+"""What a host may tell; that it wants to be drained, of itself only. Which hosts join or are silent, and what stops the
+job, is seen by the coordinator itself."""
+
+
 class Happened(_Message, frozen=True, kw_only=True):
     """An event of the protocol. `ago`: seconds between the first sign of it and now, where one was seen."""
 
-    kind: str
-    body: msgspec.Raw
+    event: HostEvent
     ago: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
 
 
@@ -78,14 +81,6 @@ class Attend(_Message, frozen=True, kw_only=True):
     agent: Annotated[str, msgspec.Meta(max_length=100)] = ""
     protocol: Number = 0
     version: Annotated[str, msgspec.Meta(max_length=100)] = ""
-
-
-class Measured(_Message, frozen=True, kw_only=True):
-    """What a member that resumed measured; only for the ledger."""
-
-    generation: Number
-    timings: dict[str, float]
-    transfer: dict[str, Any] | None = None
 
 
 class Bequeathed(_Message, frozen=True, kw_only=True):
@@ -156,62 +151,11 @@ class Refuse(_Message, frozen=True, kw_only=True):
     leader: str = ""  # where to go instead, if that is known
 
 
-class Seated(_Message, frozen=True, kw_only=True):
-    """The rank that a process will have (`protocol.commands.Seat`). `store`: the address of the c10d store."""
-
-    rank: int
-    local_rank: int
-    local_world_size: int
-    node_rank: int
-    nodes: int
-    store: str
-
-    @staticmethod
-    def of(seat: Seat, store: str) -> "Seated":
-        return Seated(
-            rank=seat.rank,
-            local_rank=seat.local_rank,
-            local_world_size=seat.local_world_size,
-            node_rank=seat.node_rank,
-            nodes=seat.nodes,
-            store=store,
-        )
-
-    def seat(self) -> Seat:
-        return Seat(
-            rank=Rank(self.rank),
-            local_rank=self.local_rank,
-            local_world_size=self.local_world_size,
-            node_rank=self.node_rank,
-            nodes=self.nodes,
-        )
-
-
-class Start(_Message, frozen=True, kw_only=True):
-    term: int
-    member: str
-    seat: Seated | None = None
-
-
-class Watch(_Message, frozen=True, kw_only=True):
-    """Tell what you see of your members, now and for a while."""
+class Order(_Message, frozen=True, kw_only=True):
+    """A command of the protocol for this host and its members, of those that it names."""
 
     term: int
-
-
-class Tell(_Message, frozen=True, kw_only=True):
-    """Pass a message on to a worker."""
-
-    term: int
-    member: str
-    message: FromAgent
-
-
-class Kill(_Message, frozen=True, kw_only=True):
-    term: int
-    member: str
-    hang: bool
-    reason: str
+    command: commands.ToAgent
 
 
 class Keep(_Message, frozen=True, kw_only=True):
@@ -221,55 +165,20 @@ class Keep(_Message, frozen=True, kw_only=True):
     kept: Bequeathed
 
 
-class Stop(_Message, frozen=True, kw_only=True):
-    """`reason`: in words, for who does not know all codes of `why`."""
-
-    term: int
-    outcome: str
-    reason: str
-    exit_code: int
-    why: reasons.Reason | None = None
-
-    def known_reason(self) -> reasons.Reason:
-        if self.why is not None and is_known(self.why):
-            return self.why
-        return reasons.because(reasons.Code.TOLD, text=self.reason)
-
-
-ToHost = Welcome | Refuse | Start | Watch | Tell | Kill | Keep | Stop
+ToHost = Welcome | Refuse | Order | Keep
 
 _encoder = msgspec.msgpack.Encoder()
 _from_host: "msgspec.msgpack.Decoder[Any]" = msgspec.msgpack.Decoder(FromHost)
 _to_host: "msgspec.msgpack.Decoder[Any]" = msgspec.msgpack.Decoder(ToHost)
 
-_EVENTS: dict[str, type[ev.Event]] = {
-    kind.__name__: kind
-    for kind in (
-        ev.MemberConnected,
-        ev.MemberParked,
-        ev.MemberEstablished,
-        ev.MemberLost,
-        ev.ActivityObserved,
-        ev.ContactLost,
-        ev.CheckpointsTold,
-        ev.PaceLearnt,
-        ev.StepTold,
-        ev.DigestTold,
-        ev.BadStateTold,
-        ev.PositionReported,
-        ev.MemberPrepared,
-        ev.MemberResumed,
-        ev.RecoveryFailed,
-        ev.MemberFinished,
-        DrainHost,
-    )
-}
-"""What a host may tell; that it wants to be drained, of itself only. Who joins, who is silent and who stops the job is
-seen by the coordinator itself."""
-
-
 _KINDS = frozenset(kind.__name__ for kind in (*get_args(FromHost), *get_args(ToHost), Unknown))
-_TOLD_KINDS = frozenset(kind.__name__ for kind in get_args(FromAgent))
+_KINDS_INSIDE = frozenset(
+    name
+    for module, base in ((ev, ev.Event), (requests, ev.Event), (commands, commands.Command))
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and issubclass(kind, base)
+)
+"""Events and commands that this version knows, also those that the other side may not send: these are refused."""
 
 
 def encode(message: FromHost | ToHost) -> bytes:
@@ -290,10 +199,8 @@ def _decode(decoder: "msgspec.msgpack.Decoder[Any]", data: bytes) -> Any:
     try:
         return decoder.decode(data)
     except (msgspec.MsgspecError, ValueError) as error:
-        if (kind := _kind_of(data)) is not None and kind not in _KINDS:
+        if (kind := _unknown_kind(data)) is not None:
             return Unknown(kind=kind)
-        if kind == Tell.__name__ and (told := _told_kind(data)) is not None and told not in _TOLD_KINDS:
-            return Unknown(kind=told)
         raise WireError(f"not a message: {error}") from error
 
 
@@ -301,44 +208,34 @@ class _Tagged(msgspec.Struct, frozen=True):
     type: Annotated[str, msgspec.Meta(min_length=1, max_length=50, pattern=r"^\w+$")]
 
 
-def _kind_of(data: bytes) -> str | None:
+class _Envelope(msgspec.Struct, frozen=True):
+    event: _Tagged | None = None
+    command: _Tagged | None = None
+
+
+def _unknown_kind(data: bytes) -> str | None:
+    """The name of a kind that this version does not know at all: of a message, or of the event or command inside."""
     try:
-        return msgspec.msgpack.decode(data, type=_Tagged).type
+        if (kind := msgspec.msgpack.decode(data, type=_Tagged).type) not in _KINDS:
+            return kind
+        envelope = msgspec.msgpack.decode(data, type=_Envelope)
     except (msgspec.MsgspecError, ValueError):
         return None
-
-
-class _Telling(msgspec.Struct, frozen=True):
-    message: _Tagged
-
-
-def _told_kind(data: bytes) -> str | None:
-    """What a worker is told is a message of its own; the newer side may have a new kind of that, too."""
-    try:
-        return msgspec.msgpack.decode(data, type=_Telling).message.type
-    except (msgspec.MsgspecError, ValueError):
-        return None
-
-
-def is_new(happened: Happened) -> bool:
-    """Of a kind that this version does not know at all; what it knows, and a host may not tell, is refused."""
-    return happened.kind not in _EVENTS and not hasattr(ev, happened.kind) and not hasattr(requests, happened.kind)
+    inside = {Happened.__name__: envelope.event, Order.__name__: envelope.command}.get(kind)
+    return None if inside is None or inside.type in _KINDS_INSIDE else inside.type
 
 
 def from_event(event: ev.Event, ago: float | None = None) -> Happened:
-    return Happened(kind=type(event).__name__, body=msgspec.Raw(_encoder.encode(event)), ago=ago)
+    """Raises `WireError` if a host may not tell of it."""
+    if not isinstance(event, HostEvent):
+        raise WireError(f"a host may not tell of {type(event).__name__}")
+    return Happened(event=event, ago=ago)
 
 
-def to_event(happened: Happened, at: float) -> ev.Event:
-    """With the receiver's own time: hosts do not share a clock."""
-    kind = _EVENTS.get(happened.kind)
-    if kind is None:
-        raise WireError(f"a host may not tell of {happened.kind[:50]}")
-    try:
-        told = msgspec.msgpack.decode(happened.body, type=dict[str, Any])
-        event: ev.Event = msgspec.convert({**_clean(told), "at": at}, kind)
-    except (msgspec.MsgspecError, ValueError, TypeError) as error:
-        raise WireError(f"not a {happened.kind}: {error}") from error
+def to_event(happened: Happened, at: float) -> HostEvent:
+    """With the receiver's own time: hosts do not share a clock. Texts go to terminals and ledgers: they have no control
+    characters but the ends of lines."""
+    event = msgspec.convert({**_clean(msgspec.to_builtins(happened.event)), "at": at}, type(happened.event))
     if isinstance(event, ev.ActivityObserved) and not all(map(_is_sound, event.sightings)):
         raise WireError("not a sighting: its times must be finite and its words short")
     if isinstance(event, ev.PaceLearnt) and event.pace != 0 and not _FASTEST <= event.pace <= _SLOWEST:
@@ -347,13 +244,12 @@ def to_event(happened: Happened, at: float) -> ev.Event:
 
 
 def _clean(told: Any) -> Any:
-    """Texts go to terminals and ledgers: no control characters but the ends of lines."""
     match told:
         case str():
             return printable(told, keep="\n\t")
         case dict():
             return {key: _clean(value) for key, value in told.items()}
-        case list():
+        case list() | tuple():
             return [_clean(value) for value in told]
     return told
 

@@ -21,6 +21,7 @@ import msgspec
 import torch
 
 from understudy.errors import TransferError
+from understudy.ledger.records import TransferRecord
 from understudy.state.digests import digest_one, digest_text
 from understudy.state.protected_state import PARAMETERS, Inventory, Protected
 from understudy.state.transfer.chunks import Chunk, FlatViews, Order, make_chunks, place_orders, size_of
@@ -31,22 +32,6 @@ from understudy.state.transfer.vm_read import MemoryReader
 from understudy.state.transfer.window import ReceiveWindow
 
 _DIGEST = 16  # bytes
-
-
-class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """What a receiver tells of its transfer. `given`: bytes by donor. `checked`: digests that were compared. `digest`:
-    of everything that arrived. `distrusted`: donors that held other bytes than the majority of their twins."""
-
-    given: dict[int, int]
-    seconds: float
-    checked: int
-    digest: str
-    from_memory: bool
-    distrusted: list[int]
-
-    @property
-    def total(self) -> int:
-        return sum(self.given.values())
 
 
 @dataclass(slots=True)
@@ -78,11 +63,12 @@ class _Arrival:
 
 
 class Receiver:
-    """One transfer. `wanted`: the units of this rank, None when the donors hold exactly what it holds."""
+    """One transfer to `rank`. `wanted`: the units of this rank, None when the donors hold exactly what it holds."""
 
     def __init__(
         self,
         channel: Channel,
+        rank: int,
         protected: Protected,
         donors: Sequence[int],
         wanted: Collection[int] | None = None,
@@ -91,7 +77,7 @@ class Receiver:
         moved: Callable[[], None] = lambda: None,
     ) -> None:
         """`moved` is called whenever something has arrived."""
-        self._channel, self._protected, self._donors = channel, protected, donors
+        self._channel, self._rank, self._protected, self._donors = channel, rank, protected, donors
         self._wanted, self._host, self._read_memory, self._moved = wanted, host, read_memory, moved
         self._own = protected.inventory().tensors
         self._tensors: dict[str, torch.Tensor] = {}
@@ -104,7 +90,7 @@ class Receiver:
         self._checked = 0
         self._arrived: dict[Chunk, bytes] = {}
 
-    def run(self, before_first_byte: Callable[[], None]) -> Received:
+    def run(self, before_first_byte: Callable[[], None]) -> TransferRecord:
         start = time.monotonic()
         manifests = {donor: self._manifest_of(donor) for donor in self._donors}
         self._plan_landing(manifests)
@@ -123,13 +109,14 @@ class Receiver:
         self._tell_all(Content(distrusted=sorted(self._distrusted)))
         write_back(self._own, self._tensors)
         self._protected.install(Inventory(self._tensors, manifests[self._donors[0]].plain))
-        return Received(
+        return TransferRecord(
+            receiver=self._rank,
             given=dict(given),
             seconds=time.monotonic() - start,
             checked=self._checked,
             digest=self._digest(),
             from_memory=bool(self._readers),
-            distrusted=sorted(self._distrusted),
+            distrusted=tuple(sorted(self._distrusted)),
         )
 
     # -- planning -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from understudy.errors import UsageError
+from understudy.foundation.ids import Rank
 from understudy.groups.engines import Engines
 from understudy.protocol.sharing_out import Reduction, SharingOut
 from understudy.state.protected_state import Protected, parameters_of
@@ -47,7 +48,7 @@ class DegradedMode:
             return 'with rng="tracked" the random streams of an absent rank are not known'
         return self._engines.objection_to_parts() or self._inspector.objection()
 
-    def replica(self, rank: int, size: int) -> tuple[int, ...]:
+    def replica(self, rank: int, size: int) -> tuple[Rank, ...]:
         """The ranks that hold one whole copy of the model together, this one among them. Empty: the world cannot do
         without any of its ranks."""
         if self.objection() is not None or self._share != (rank, size):
@@ -55,7 +56,8 @@ class DegradedMode:
         mesh = self._mesh()
         if mesh is None:
             return ()
-        return next((row for row in mesh if rank in row), ()) if mesh else (rank,)
+        row = next((row for row in mesh if rank in row), ()) if mesh else (rank,)
+        return tuple(map(Rank, row))
 
     def _mesh(self) -> Mesh | None:
         found = {

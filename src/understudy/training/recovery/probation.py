@@ -13,6 +13,8 @@ import torch
 
 from understudy.foundation.ids import StepNumber
 from understudy.ledger.records import Sharing
+from understudy.protocol.commands import ResumeAt
+from understudy.protocol.events import UNTIMED, BadStateTold, DigestTold
 from understudy.state.protected_state import Protected, local
 from understudy.training.backwards import Backwards
 from understudy.training.control import ControlLine
@@ -22,7 +24,6 @@ from understudy.training.snapshots.divergence import DivergenceSnapshots
 from understudy.training.snapshots.peer_memory import PeerMemory
 from understudy.training.status import MemberStatus
 from understudy.training.step_ledger import StepLedger
-from understudy.wire import messages
 
 
 class Probation:
@@ -48,7 +49,7 @@ class Probation:
         """Is what this step makes of the state looked at?"""
         return step < self._until
 
-    def begin(self, plan: messages.Resume) -> None:
+    def begin(self, plan: ResumeAt) -> None:
         if plan.probation:
             self._until = plan.step + plan.probation
             self._peer_memory.hold_for_probation(plan.step)
@@ -59,7 +60,7 @@ class Probation:
         self._until = -1
         self._peer_memory.probation_is_over()
 
-    def resumes_finite(self, plan: messages.Resume) -> bool:
+    def resumes_finite(self, plan: ResumeAt) -> bool:
         """Asked when the state is there and before anything is done with it."""
         return not plan.probation or is_finite(self._protected)
 
@@ -74,7 +75,10 @@ class Probation:
         certain = watched and not is_finite(self._protected)
         why = "its parameters are not finite" if certain else bad_loss
         if watched and why is not None:
-            self._control.send(messages.BadState(generation=generation, step=holds, why=why, certain=certain))
+            member = self._control.member
+            self._control.send(
+                BadStateTold(at=UNTIMED, member=member, generation=generation, step=holds, why=why, certain=certain)
+            )
             self._peer_memory.begin(attempt, sharing, trusted=False)
             return
         if self._until >= 0 and not watched:
@@ -92,7 +96,14 @@ class Probation:
         if due and not self._rank_local.exists:
             self._divergence.take(self._protected, holds)
         self._control.send(
-            messages.StateDigest(generation=self._status.generation, step=holds, digest=digest, copied=due)
+            DigestTold(
+                at=UNTIMED,
+                member=self._control.member,
+                generation=self._status.generation,
+                step=holds,
+                digest=digest,
+                copied=due,
+            )
         )
 
 

@@ -9,14 +9,14 @@ Everything here may be interrupted by the next fault and is then done again in t
 import time
 from collections.abc import Callable
 
-import msgspec
-
 from understudy.detection.progress import Place
 from understudy.errors import StepAbandoned, UnderstudyError, UnfitError
 from understudy.foundation.ids import Generation, Rank
+from understudy.ledger.records import TransferRecord
+from understudy.protocol import events as ev
+from understudy.protocol.commands import ResumeAt
 from understudy.protocol.positions import Position
 from understudy.protocol.rungs import Rung
-from understudy.state.transfer.receiver import Received
 from understudy.training.contact import Contact
 from understudy.training.control import ControlLine
 from understudy.training.recovery.borrowed import Borrowed
@@ -27,7 +27,6 @@ from understudy.training.recovery.tail import TailResults
 from understudy.training.replicas import Replicas
 from understudy.training.snapshots.restore_points import RestorePoints
 from understudy.training.status import MemberStatus
-from understudy.training.step_ledger import StepLedger
 from understudy.wire import messages
 
 _FAULTS = (RuntimeError, OSError, UnderstudyError, StepAbandoned)
@@ -51,42 +50,41 @@ class Recovery:
         restore_points: RestorePoints,
         replicas: Replicas,
         probation: Probation,
-        ledger: StepLedger,
     ) -> None:
         self._rank, self._control, self._status, self._contact = rank, control, status, contact
         self._regrouping, self._transfer, self._tail, self._borrowed = regrouping, transfer, tail, borrowed
         self._restore_points, self._replicas, self._probation = restore_points, replicas, probation
-        self._ledger = ledger
         self._is_unfit = False
 
     # -- the report ----------------------------------------------------------------------------------------------------
 
-    def answer_for_main(self, generation: Generation) -> messages.Message | None:
+    def answer_for_main(self, generation: Generation) -> ev.PositionReported | None:
         """Called by the control thread. Before its first step a founding member cannot be saved, and its main thread
         need not be asked. Between two steps what it holds is certain, however long the script evaluates or saves
         there."""
         status = self._status
         if not status.in_steps and not status.joiner:
-            return messages.PositionReport(
-                generation=generation, holds=None, arrived=False, established=False, twin_key=None
+            nothing_yet = Position(holds=None, established=False)
+            return ev.PositionReported(
+                at=ev.UNTIMED, member=self._control.member, generation=generation, position=nothing_yet
             )
         if not status.in_steps or not status.between_steps:
             return None
-        return messages.PositionReport(
+        return ev.PositionReported(
+            at=ev.UNTIMED,
+            member=self._control.member,
             generation=generation,
-            holds=status.holds,
-            arrived=False,
-            established=status.established,
+            position=Position(holds=status.holds, established=status.established),
+            provisional=True,
             twin_key=self._replicas.twin_key,
             holdings=self._replicas.holdings_to_tell(),
-            provisional=True,
         )
 
     def _position(self) -> Position:
         status, tail = self._status, self._tail
         return Position(holds=status.holds, established=status.established, tail=tail.done, in_tail=tail.waiting)
 
-    def await_verdict(self, position: Position) -> messages.Resume:
+    def await_verdict(self, position: Position) -> ResumeAt:
         """Report where we stand and wait for the plan, through as many generations as it takes."""
         self._status.between_steps = False
         self._status.show(Place.RECOVERING)
@@ -94,18 +92,13 @@ class Recovery:
             self._contact.enter_newest_generation()
             self._status.phase("stop")
             self._control.send(
-                messages.PositionReport(
+                ev.PositionReported(
+                    at=ev.UNTIMED,
+                    member=self._control.member,
                     generation=self._status.generation,
-                    holds=position.holds,
-                    arrived=position.arrived,
-                    established=position.established,
+                    position=self._restore_points.added_to(position),
                     twin_key=self._replicas.twin_key,
                     holdings=self._replicas.holdings_to_tell(),
-                    kept=self._restore_points.kept,
-                    saved=self._restore_points.saved(),
-                    keeps=self._restore_points.keeps_for_others(),
-                    tail=position.tail,
-                    in_tail=position.in_tail,
                 )
             )
             self._transfer.get_ready(position)
@@ -113,14 +106,15 @@ class Recovery:
             if plan is not None:
                 return plan
 
-    def await_first_plan(self) -> messages.Resume:
+    def await_first_plan(self) -> ResumeAt:
         """A rehearsed joiner waits for groups and state."""
         assert self._replicas.twin_key is not None
         self._control.send(
-            messages.Prepared(
+            ev.MemberPrepared(
+                at=ev.UNTIMED,
+                member=self._control.member,
                 generation=self._status.generation,
                 twin_key=self._replicas.twin_key,
-                timings=self._ledger.timings(),
                 holdings=tuple(self._replicas.holdings.values()),
                 saved=self._restore_points.saved(),
                 keeps=self._restore_points.keeps_for_others(),
@@ -154,7 +148,7 @@ class Recovery:
         self._contact.await_word(f"{what}: it takes the others' again")
         self.recover()
 
-    def carry_out(self, plan: messages.Resume) -> None:
+    def carry_out(self, plan: ResumeAt) -> None:
         """Regroup, give or take state, resume. A fault meanwhile: once more in the next generation."""
         pause = 0.0  # trouble that comes again at once gets time to pass
         while True:
@@ -165,15 +159,21 @@ class Recovery:
                 time.sleep(pause)
                 pause = min(2.0, 2 * pause + 0.05)
                 self._control.send(
-                    messages.RecoveryTrouble(generation=self._status.generation, why=trouble, unfit=self._is_unfit)
+                    ev.RecoveryFailed(
+                        at=ev.UNTIMED,
+                        member=self._control.member,
+                        generation=self._status.generation,
+                        why=trouble,
+                        unfit=self._is_unfit,
+                    )
                 )
                 self._contact.await_next_generation()
             plan = self.await_verdict(self._position())
 
-    def _try_to_carry_out(self, plan: messages.Resume) -> str | None:
-        if plan.leave:
+    def _try_to_carry_out(self, plan: ResumeAt) -> str | None:
+        if self._control.member in plan.leavers:
             return self._try_to_hand_over(plan)
-        if plan.rung == Rung.RESTART.value:
+        if plan.rung is Rung.RESTART:
             return self._save_and_wait(plan)
         if self._control.at_boundary:
             self._regrouping.drop_connections()
@@ -192,21 +192,21 @@ class Recovery:
             return f"{type(error).__name__}: {error}"
         return self._resume(plan, timings, received)
 
-    def _go_back_if_wanted(self, plan: messages.Resume) -> None:
+    def _go_back_if_wanted(self, plan: ResumeAt) -> None:
         if self._restore_points.replaces_state(plan):
             self._transfer.forget_prepared()
             self._restore_points.go_back(plan)
         self._restore_points.forget_after(plan)
 
-    def _exchange_state(self, plan: messages.Resume) -> Received | None:
+    def _exchange_state(self, plan: ResumeAt) -> TransferRecord | None:
         self._status.phase("transfer")
         received = self._transfer.run(plan)
-        self._tail.exchange(plan.tail, self._transfer.channel, self._rank, received=self._rank in plan.donors)
-        self._borrowed.transferred(plan.donors, between_steps=plan.tail is not None)
+        self._tail.exchange(plan.tail, self._transfer.channel, self._rank, received=plan.receives(self._rank))
+        self._borrowed.transferred(dict(plan.donors), between_steps=plan.tail is not None)
         self._status.trained, self._status.in_tail = True, plan.tail is not None
         return received
 
-    def _resume(self, plan: messages.Resume, timings: dict[str, float], received: Received | None) -> str | None:
+    def _resume(self, plan: ResumeAt, timings: dict[str, float], received: TransferRecord | None) -> str | None:
         self._transfer.forget_prepared()
         self._probation.begin(plan)
         self._restore_points.resumed()
@@ -214,25 +214,27 @@ class Recovery:
         self._status.phase("resume")
         if self._status.abandoned:
             return _ABANDONED
-        told = None if received is None else messages.Transfer(receiver=self._rank, **msgspec.structs.asdict(received))
-        self._control.send(
-            messages.Resumed(generation=self._status.generation, timings=timings, transfer=told, finite=finite)
-        )
+        self._tell_resumed(timings, received, finite=finite)
         self._regrouping.forget_former()
         return None
 
-    def _save_and_wait(self, plan: messages.Resume) -> str:
+    def _tell_resumed(self, timings: dict[str, float], received: TransferRecord | None, *, finite: bool) -> None:
+        member, generation = self._control.member, self._status.generation
+        self._control.send(messages.Measured(generation=generation, timings=timings, transfer=received))
+        self._control.send(ev.MemberResumed(at=ev.UNTIMED, member=member, generation=generation, finite=finite))
+
+    def _save_and_wait(self, plan: ResumeAt) -> str:
         """All processes begin anew."""
         try:
             if self._status.holds == plan.step:
                 self._restore_points.save_for_restart()
         except (RuntimeError, OSError, UnderstudyError) as error:
             return f"{type(error).__name__}: {error}"
-        self._control.send(messages.Resumed(generation=self._status.generation, timings={}))
+        self._tell_resumed({}, None, finite=True)
         self._contact.await_next_generation()
         return _ABANDONED
 
-    def _try_to_hand_over(self, plan: messages.Resume) -> str | None:
+    def _try_to_hand_over(self, plan: ResumeAt) -> str | None:
         """Another member has this rank now, and takes our state. Then nothing is left to do but to be ended."""
         try:
             self._status.phase("hand over")

@@ -5,12 +5,12 @@ import functools
 from understudy.groups.engines import Engines
 from understudy.groups.fence import Fences
 from understudy.groups.world import World
+from understudy.protocol.commands import ResumeAt
 from understudy.training.degraded.mode import DegradedMode
 from understudy.training.late_fence import LateFence
 from understudy.training.replicas import Replicas
 from understudy.training.snapshots.peer_memory import PeerMemory
 from understudy.training.status import MemberStatus
-from understudy.wire import messages
 
 
 class Regrouping:
@@ -36,9 +36,9 @@ class Regrouping:
         """At a boundary: no rank uses them any more; gloo takes longer to end whole ones."""
         self._world.connections.break_all()
 
-    def run(self, plan: messages.Resume) -> None:
+    def run(self, plan: ResumeAt) -> None:
         self._status.phase("regroup")
-        self._world.store.move(plan.store)
+        self._world.store.move(plan.store_address)
         self._world.regroup(self._status.generation, plan.absent)
         self._make_engines_equal(plan)
         self._fences.absent = plan.absent
@@ -48,9 +48,9 @@ class Regrouping:
         self._late_fence.agree()
         self._peer_memory.connect()
 
-    def _make_engines_equal(self, plan: messages.Resume) -> None:
+    def _make_engines_equal(self, plan: ResumeAt) -> None:
         """Like those of ranks that hold the state with which all go on, and have trained up to it."""
-        trained = self._status.trained and self._world.rank not in plan.donors
+        trained = self._status.trained and not plan.receives(self._world.rank)
         self._engines.reset(functools.partial(self._world.show_to_group, self._status.generation), trained)
 
     def forget_former(self) -> None:

@@ -2,13 +2,15 @@
 
 from understudy.detection.progress import Place
 from understudy.errors import StepAbandoned, TransferError, UnderstudyError
-from understudy.foundation.ids import StepNumber
+from understudy.foundation.ids import Rank, StepNumber
 from understudy.groups.engines import Engines
 from understudy.groups.world import World
+from understudy.ledger.records import TransferRecord
+from understudy.protocol.commands import ResumeAt
 from understudy.protocol.positions import Position
 from understudy.state.protected_state import Protected
 from understudy.state.transfer.p2p import Channel, DefaultGroup
-from understudy.state.transfer.receiver import Received, Receiver
+from understudy.state.transfer.receiver import Receiver
 from understudy.state.transfer.sender import Sender
 from understudy.training.control import ControlLine
 from understudy.training.rank_local.buffers import RankLocalBuffers
@@ -16,7 +18,6 @@ from understudy.training.replicas import Replicas
 from understudy.training.snapshots.peer_replication import PeerReplication
 from understudy.training.status import MemberStatus
 from understudy.training.step_ledger import StepLedger
-from understudy.wire import messages
 
 
 class StateTransfer:
@@ -88,11 +89,11 @@ class StateTransfer:
         """Another member has this rank now, and takes its state."""
         self._sender_of(step).send_to(self.across_bridge(), self._world.rank)
 
-    def run(self, plan: messages.Resume) -> Received | None:
+    def run(self, plan: ResumeAt) -> TransferRecord | None:
         """All transfers of the plan, in its order. Returns what this rank has received, if it has."""
         rank, received = self._world.rank, None
         self.channel.begin()
-        for receiver, donors in plan.donors.items():
+        for receiver, donors in plan.donors:
             if receiver == rank:
                 received = self._take(plan, donors)
             elif rank in donors and receiver in plan.from_copies:
@@ -101,11 +102,12 @@ class StateTransfer:
                 self._sender_of(plan.step).send_to(self.channel, receiver)
         return received
 
-    def _take(self, plan: messages.Resume, donors: list[int]) -> Received:
+    def _take(self, plan: ResumeAt, donors: tuple[Rank, ...]) -> TransferRecord:
         rank = self._world.rank
         from_copy, from_leaver = rank in plan.from_copies, rank in donors
         receiver = Receiver(
             self.across_bridge() if from_leaver else self.channel,
+            rank,
             self._protected,
             donors,
             None if from_copy else frozenset(self._replicas.holdings.values()),

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import msgspec
 import torch
 
+from understudy.protocol.commands import Tail
 from understudy.state.transfer.p2p import Channel
-from understudy.wire.messages import Tail
 
 _MOST_KEPT = 64 << 20
 """Bytes of results since the last commit; what is more is not kept."""

@@ -100,7 +100,7 @@ class Checkpointing:
 
     # -- loading ------------------------------------------------------------------------------------------------------
 
-    def steps(self) -> tuple[int, ...]:
+    def steps(self) -> tuple[StepNumber, ...]:
         """States that can be loaded, as far as a quick look tells. It takes as long as the disk takes."""
         if self._folder is None:
             return ()
@@ -109,7 +109,7 @@ class Checkpointing:
         except OSError as error:
             self._trouble = error.strerror or str(error)
             return ()
-        return tuple(sorted(whole - self._damaged))
+        return tuple(StepNumber(step) for step in sorted(whole - self._damaged))
 
     def load(self, step: int) -> None:
         """In the place of whatever this member holds. CheckpointError when it turns out to be damaged."""

@@ -7,6 +7,7 @@ two at most for any length of time, in plain memory.
 
 from collections.abc import Callable
 
+from understudy.foundation.ids import StepNumber
 from understudy.state.digests import digest_tensors
 from understudy.state.peer_memory.snapshots import bring_back
 from understudy.state.protected_state import Inventory, Protected
@@ -17,7 +18,7 @@ _MOST = 3  # should the news of an agreement be late, the newest ones stay, and 
 class DivergenceSnapshots:
     """`every`: steps between two comparisons; 0 is never. `agreed`: the newest state on which all twins agreed."""
 
-    def __init__(self, every: int, agreed: Callable[[], int | None]) -> None:
+    def __init__(self, every: int, agreed: Callable[[], StepNumber | None]) -> None:
         self.every = every
         self._agreed = agreed
         self._copies: dict[int, Inventory] = {}
@@ -47,7 +48,7 @@ class DivergenceSnapshots:
         }
 
     @property
-    def kept(self) -> int | None:
+    def kept(self) -> StepNumber | None:
         agreed = self._agreed()
         return agreed if agreed in self._copies else None
 

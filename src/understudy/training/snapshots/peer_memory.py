@@ -130,10 +130,10 @@ class PeerMemory:
             what = "could not be saved in peer memory, and is not covered" if trouble else "has no copy on another host"
             self._note(f"rank {self._world.rank} {what}: {trouble or elsewhere}")
 
-    def steps(self) -> tuple[int, ...]:
+    def steps(self) -> tuple[StepNumber, ...]:
         """States that can be brought back."""
         self.finish()
-        return self._snapshots.steps()
+        return tuple(map(StepNumber, self._snapshots.steps()))
 
     def bring_back(self, step: int) -> None:
         copy = self._snapshots.read(step)

@@ -7,7 +7,7 @@ once a recovery has begun. What was interrupted is sent again when the world has
 import threading
 
 from understudy.errors import TransferError
-from understudy.foundation.ids import Generation, HostId
+from understudy.foundation.ids import Generation, HostId, Rank, StepNumber
 from understudy.groups.world import PAIRS, World
 from understudy.protocol.neighbours import keeper_of, pairs_of
 from understudy.state.peer_memory.replication import (
@@ -110,8 +110,9 @@ class PeerReplication:
 
     # -- copies of others -----------------------------------------------------------------------------------------
 
-    def keeps(self) -> tuple[tuple[int, int], ...]:
-        return copies_on_this_host(self._folder, self._founded_in, self._rank) if self._host else ()
+    def keeps(self) -> tuple[tuple[Rank, StepNumber], ...]:
+        found = copies_on_this_host(self._folder, self._founded_in, self._rank) if self._host else ()
+        return tuple((Rank(rank), StepNumber(step)) for rank, step in found)
 
     def read(self, rank: int, step: int) -> Inventory:
         return read_from(slots_of(self._folder, self._founded_in, rank), step)

@@ -3,8 +3,12 @@
 Says which there are, and goes back to one. Called in a recovery.
 """
 
+from dataclasses import replace
+
 from understudy.foundation.ids import Rank, StepNumber
 from understudy.groups.engines import Engines
+from understudy.protocol.commands import ResumeAt
+from understudy.protocol.positions import Position
 from understudy.protocol.rungs import Rung
 from understudy.state.protected_state import Protected
 from understudy.training.snapshots.checkpointing import Checkpointing
@@ -12,7 +16,6 @@ from understudy.training.snapshots.divergence import DivergenceSnapshots
 from understudy.training.snapshots.peer_memory import PeerMemory
 from understudy.training.snapshots.peer_replication import PeerReplication
 from understudy.training.status import MemberStatus
-from understudy.wire import messages
 
 
 class RestorePoints:
@@ -36,35 +39,35 @@ class RestorePoints:
 
     # -- which there are ----------------------------------------------------------------------------------------------
 
-    @property
-    def kept(self) -> int | None:
-        """The newest state on which all twins agreed, if there is a copy of it."""
-        return self._divergence.kept
+    def added_to(self, position: Position) -> Position:
+        """The report of this rank names what it can go back to. `kept`: the newest state on which all twins agreed."""
+        kept, saved, keeps = self._divergence.kept, self.saved(), self.keeps_for_others()
+        return replace(position, kept=kept, saved=saved, keeps=keeps)
 
-    def saved(self) -> tuple[int, ...]:
+    def saved(self) -> tuple[StepNumber, ...]:
         """In peer memory."""
         return self._peer_memory.steps()
 
-    def keeps_for_others(self) -> tuple[tuple[int, int], ...]:
+    def keeps_for_others(self) -> tuple[tuple[Rank, StepNumber], ...]:
         """Rank and step of each copy on this host of another rank's state."""
         return self._replication.keeps()
 
-    def durable(self) -> tuple[int, ...]:
+    def durable(self) -> tuple[StepNumber, ...]:
         """On disk. It takes as long as the disk takes."""
         return self._checkpoints.steps()
 
     # -- going back ---------------------------------------------------------------------------------------------------
 
-    def replaces_state(self, plan: messages.Resume) -> bool:
+    def replaces_state(self, plan: ResumeAt) -> bool:
         """Does the plan take this rank's state from one of its own restore points?"""
-        return self._from_memory(plan) or plan.rung == Rung.CHECKPOINT.value
+        return self._from_memory(plan) or plan.rung is Rung.CHECKPOINT
 
-    def _from_memory(self, plan: messages.Resume) -> bool:
+    def _from_memory(self, plan: ResumeAt) -> bool:
         """A rank that receives nothing has the state, or a copy of it: one that all twins agreed on, or a saved one."""
-        saved = plan.rung == Rung.PEER_MEMORY.value and (plan.distrust or self._status.holds != plan.step)
-        return self._rank not in plan.donors and (plan.rewind or saved)
+        saved = plan.rung is Rung.PEER_MEMORY and (plan.distrust or self._status.holds != plan.step)
+        return not plan.receives(self._rank) and (plan.rewind or saved)
 
-    def go_back(self, plan: messages.Resume) -> None:
+    def go_back(self, plan: ResumeAt) -> None:
         self._engines.forget_iteration()
         if not self._from_memory(plan):
             self._status.phase("load")
@@ -78,7 +81,7 @@ class RestorePoints:
             self._status.phase("bring back")
             self._peer_memory.bring_back(plan.step)
 
-    def forget_after(self, plan: messages.Resume) -> None:
+    def forget_after(self, plan: ResumeAt) -> None:
         """Later states than that of the plan are void."""
         if plan.distrust:
             self._divergence.forget_after(plan.step)

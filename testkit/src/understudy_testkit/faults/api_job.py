@@ -29,16 +29,16 @@ from understudy.coordinator.service import Service
 from understudy.coordinator.state_store import MemoryStateStore
 from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
-from understudy.foundation.ids import Generation, MemberId, StepNumber
+from understudy.foundation.ids import MemberId, StepNumber
 from understudy.foundation.token_bucket import Rate
 from understudy.ledger.run import AUDIT
 from understudy.ledger.writing import RecordLog
+from understudy.protocol import commands as cmd
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.positions import Position
 from understudy.protocol.requests import Request
 from understudy.protocol.stages import Stage
-from understudy.wire import messages as msg
 from understudy.wire.certificates import Certificates
 from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.light_hosts import LightHost, Meeting
@@ -68,26 +68,24 @@ class SteppingHost(LightHost):
 
     steps = itertools.count(10)
 
-    def send(self, member: MemberId, message: msg.FromAgent) -> None:
-        if member not in self.members:
-            return
-        match message:
-            case msg.WhichStep(generation=generation):
+    def told(self, member: MemberId, command: cmd.ToMember) -> None:
+        match command:
+            case cmd.AskStep(generation=generation):
                 step = StepNumber(next(self.steps))
-                self.client.handle(ev.StepTold(at=0.0, member=member, generation=Generation(generation), step=step))
-            case msg.Abandon(generation=generation, boundary=int(boundary)):
+                self.client.handle(ev.StepTold(at=0.0, member=member, generation=generation, step=step))
+            case cmd.AbandonGeneration(generation=generation, boundary=int(boundary)):
                 told = ev.PositionReported(
                     at=0.0,
                     member=member,
-                    generation=Generation(generation),
+                    generation=generation,
                     position=Position(holds=StepNumber(boundary)),
                     twin_key="all",
                 )
                 self.client.handle(told)
-            case msg.Resume(leave=True):
+            case cmd.ResumeAt(leavers=leavers) if member in leavers:
                 pass  # it hands over, and is ended
             case _:
-                super().send(member, message)
+                super().told(member, command)
 
     def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
         kind = CauseKind.HANG if hang else CauseKind.DISMISSED

@@ -106,11 +106,11 @@ class Schedule:
         return any(len(ranks) < RANKS for act in self.acts for ranks in (act.before, act.after))
 
     @property
-    def compare_every(self) -> int:
+    def check_replicas_every(self) -> int:
         return 0 if self.mode is Mode.FSDP else COMPARE_EVERY
 
     @property
-    def save_every(self) -> int:
+    def peer_snapshot_every(self) -> int:
         return SAVE_EVERY if self.mode is Mode.FSDP else 0
 
 

@@ -86,10 +86,10 @@ def _setup(folder: Path, schedule: Schedule) -> Setup:
         "8.0",
         *api_flags(folder / "tokens"),
     ]
-    if schedule.compare_every:
-        flags += ["--check-replicas-every", str(schedule.compare_every)]
-    if schedule.save_every:
-        flags += ["--peer-snapshot-every", str(schedule.save_every)]
+    if schedule.check_replicas_every:
+        flags += ["--check-replicas-every", str(schedule.check_replicas_every)]
+    if schedule.peer_snapshot_every:
+        flags += ["--peer-snapshot-every", str(schedule.peer_snapshot_every)]
     gate = ("--gate", str(folder / "gate"), "--ending", str(folder / "endings"))
     return Setup(
         mode=schedule.mode.value,

@@ -21,6 +21,7 @@ from understudy.protocol.policy import Policy
 from understudy.wire import host_messages as wire
 from understudy.wire import message_auth, transport
 from understudy.wire.certificates import Certificates
+from understudy.wire.messages import Measured
 from understudy.wire.versions import PROTOCOL
 from understudy_testkit.faults.light_hosts import policy_for
 
@@ -190,7 +191,7 @@ async def with_a_repetition(target: Target) -> str:
         method = channel.stream_stream(transport.PATH)
         line = await message_auth.call(lambda metadata: _Twice(method(metadata=metadata)), target.token, _TIMEOUT)
         await line.write(wire.encode(greeting(target)))
-        await line.write(wire.encode(wire.Measured(generation=1, timings={})))
+        await line.write(wire.encode(Measured(generation=1, timings={})))
         async for _ in _until_the_end(line):
             pass
     except transport.grpc_module().aio.AioRpcError as error:

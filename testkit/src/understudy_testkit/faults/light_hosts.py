@@ -14,7 +14,6 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,13 +21,13 @@ import msgspec
 
 from understudy.agent.coordinator_client import CoordinatorClient, Introduction
 from understudy.foundation.clock import SystemClock
-from understudy.foundation.ids import Generation, HostId, MemberId, StepNumber
+from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
+from understudy.protocol import commands as cmd
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
-from understudy.protocol.commands import Seat, StopJob
 from understudy.protocol.policy import Policy
 from understudy.protocol.positions import Position
-from understudy.wire import messages as msg
+from understudy.protocol.sentences import sentence
 from understudy.wire.certificates import Certificates
 
 _HOLDS = StepNumber(5)
@@ -88,33 +87,41 @@ class LightHost:
         self.said.append(text)
         self.lines += code == "connected"
 
-    def start_member(self, member: MemberId, seat: Seat | None, _host: HostId, _store: str = "") -> None:
-        rank = None if seat is None else seat.rank
+    def carry_out(self, command: cmd.ToAgent) -> None:
+        match command:
+            case cmd.StartMember(member=member, seat=seat):
+                self._start(member, None if seat is None else seat.rank)
+            case cmd.WatchClosely():  # its members are always well
+                self.client.handle(ev.ActivityObserved(at=0.0, sightings=(), host=HostId(self._name)))
+            case cmd.KillMember(member=member, hang=hang, reason=reason):
+                self.kill(member, hang=hang, reason=sentence(reason))
+            case cmd.DismissStranger(member=member, reason=reason):
+                self.kill(member, hang=False, reason=sentence(reason))
+            case cmd.StopJob():
+                self.stop(command)
+            case _:
+                for member in cmd.members_of(command):
+                    if member in self.members:
+                        self.told(member, command)
+
+    def _start(self, member: MemberId, rank: Rank | None) -> None:
         self.members[member] = rank
         self.client.handle(ev.MemberConnected(at=0.0, member=member))
         if rank is None:
             self.client.handle(ev.MemberParked(at=0.0, member=member))
 
-    def send(self, member: MemberId, message: msg.FromAgent) -> None:
-        if member not in self.members:
-            return
-        match message:
-            case msg.Assign(generation=generation, rank=rank, founding=founding):
+    def told(self, member: MemberId, command: cmd.ToMember) -> None:
+        match command:
+            case cmd.AssignRank(generation=generation, rank=rank, founding=founding):
                 self.members[member] = rank
                 kind = ev.MemberEstablished if founding else ev.MemberPrepared
-                self.client.handle(
-                    kind(at=0.0, member=member, generation=Generation(generation), twin_key="all", holdings=(1,))
-                )
-            case msg.Abandon(generation=generation):
+                self.client.handle(kind(at=0.0, member=member, generation=generation, twin_key="all", holdings=(1,)))
+            case cmd.AbandonGeneration(generation=generation):
                 self._heard.setdefault(generation, Heard()).abandoned.append(time.monotonic())
-                self.client.handle(_position(member, Generation(generation)))
-            case msg.Resume(generation=generation):
+                self.client.handle(_position(member, generation))
+            case cmd.ResumeAt(generation=generation):
                 self._heard.setdefault(generation, Heard()).resumed.append(time.monotonic())
-                self.client.handle(ev.MemberResumed(at=0.0, member=member, generation=Generation(generation)))
-
-    def watch_closely(self, _hosts: Sequence[HostId] = ()) -> None:
-        """Its members are always well."""
-        self.client.handle(ev.ActivityObserved(at=0.0, sightings=(), host=HostId(self._name)))
+                self.client.handle(ev.MemberResumed(at=0.0, member=member, generation=generation))
 
     def kill(self, member: MemberId, *, hang: bool, reason: str) -> None:
         self.lose(member, Cause(kind=CauseKind.HANG if hang else CauseKind.DISMISSED, detail=reason, exit_code=-9))
@@ -124,7 +131,7 @@ class LightHost:
             del self.members[member]
             self.client.handle(ev.MemberLost(at=0.0, member=member, cause=cause))
 
-    def stop(self, _stop: StopJob) -> None:
+    def stop(self, _stop: cmd.StopJob) -> None:
         self.stopped = True
 
 

@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
+from understudy.foundation.ids import Generation, MemberId, StepNumber
+from understudy.protocol import commands as cmd
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
-from understudy.protocol.commands import StopJob
 from understudy.protocol.positions import Position
 from understudy.protocol.sentences import sentence
-from understudy.wire import messages as msg
 from understudy_testkit.faults import coordinators
 from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.coordinators import CoordinatorProcess
@@ -49,39 +48,35 @@ class SteppingReplica(LightHost):
         super().__init__(name, ranks, spares, meeting, heard)
         self.pace = Pace()
 
-    def send(self, member: MemberId, message: msg.FromAgent) -> None:
-        if member not in self.members:
-            return
-        match message:
-            case msg.Assign(generation=generation, rank=rank, founding=True):
+    def told(self, member: MemberId, command: cmd.ToMember) -> None:
+        match command:
+            case cmd.AssignRank(generation=generation, rank=rank, founding=True):
                 self.members[member] = rank
                 self.client.handle(
                     ev.MemberEstablished(
                         at=0.0,
                         member=member,
-                        generation=Generation(generation),
+                        generation=generation,
                         twin_key="all",
                         holdings=(1,),
-                        replica=(Rank(rank),),
+                        replica=(rank,),
                     )
                 )
-            case msg.Abandon(generation=generation):
+            case cmd.AbandonGeneration(generation=generation):
                 self.pace.stopped = True
                 position = Position(holds=StepNumber(self.pace.step))
                 self.client.handle(
-                    ev.PositionReported(
-                        at=0.0, member=member, generation=Generation(generation), position=position, twin_key="all"
-                    )
+                    ev.PositionReported(at=0.0, member=member, generation=generation, position=position, twin_key="all")
                 )
-            case msg.Resume():
+            case cmd.ResumeAt():
                 self.pace.stopped = False
-                super().send(member, message)
-            case msg.Release():
+                super().told(member, command)
+            case cmd.ReleaseMembers():
                 self.lose(member, _ENDED)
             case _:
-                super().send(member, message)
+                super().told(member, command)
 
-    def stop(self, stop: StopJob) -> None:
+    def stop(self, stop: cmd.StopJob) -> None:
         super().stop(stop)
         asyncio.get_running_loop().create_task(self.client.close(sentence(stop.reason)))
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from understudy.foundation.ids import Generation, MemberId
+from understudy.protocol import commands as cmd
 from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
-from understudy.wire import messages as msg
 from understudy_testkit.faults import coordinators
 from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.coordinators import CoordinatorProcess
@@ -37,20 +37,20 @@ class EndingHost(LightHost):
     def __init__(self, name: str, meeting: Meeting) -> None:
         super().__init__(name, 1, 0, meeting, dict[int, Heard]())
         self.trained = 0
-        self._generation = 0
+        self._generation = Generation(0)
 
-    def send(self, member: MemberId, message: msg.FromAgent) -> None:
-        match message:
-            case msg.Release():
+    def told(self, member: MemberId, command: cmd.ToMember) -> None:
+        match command:
+            case cmd.ReleaseMembers():
                 self.lose(member, Cause(kind=CauseKind.EXIT, detail="its script ended", exit_code=0))
                 return
-            case msg.Assign(generation=generation):
+            case cmd.AssignRank(generation=generation):
                 self._generation, self.trained = generation, self.trained + 1
-        super().send(member, message)
+        super().told(member, command)
 
     def end_scripts(self) -> None:
         for member in list(self.members):
-            self.client.handle(ev.MemberFinished(at=0.0, member=member, generation=Generation(self._generation)))
+            self.client.handle(ev.MemberFinished(at=0.0, member=member, generation=self._generation))
 
 
 async def run_again(folder: Path, store: str, token: str, endings: list[Ending]) -> list[str]:

@@ -27,7 +27,8 @@ def describe() -> Vocabulary:
     hosts, store = _module("wire.host_messages", "wire.cluster"), _module("coordinator.persisted", "coordinator.kept")
     kinds = [*get_args(hosts.FromHost), *get_args(hosts.ToHost), *get_args(messages.FromAgent)]
     persisted = store.PersistedJob if hasattr(store, "PersistedJob") else store.Kept
-    told = [*kinds, *hosts._EVENTS.values(), persisted, TransferRecord]
+    events = getattr(hosts, "_EVENTS", {}).values()  # of versions in which `Happened` does not name them
+    told = [*kinds, *events, persisted, TransferRecord]
     known: Vocabulary = {}
     for kind in told:
         _describe(mi.type_info(kind), known)
@@ -57,6 +58,10 @@ def _describe(kind: Any, known: Vocabulary) -> str:
             return cls.__name__
         case mi.LiteralType(values=values):
             return f"one of {sorted(map(str, values))}"
+        case mi.UnionType(types=types) if all(isinstance(one, mi.StructType) for one in types):
+            for one in types:
+                _describe(one, known)
+            return "a message"  # of any kind: one that only one version knows is ignored there too
         case mi.UnionType(types=types):
             return " | ".join(sorted(_describe(one, known) for one in types))
         case mi.DictType(key_type=key, value_type=value):

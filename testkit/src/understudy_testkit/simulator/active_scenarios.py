@@ -71,7 +71,7 @@ def play_with_flips(seed: int) -> Report:
     chance = Random(f"flips {seed}")
     scenario = draw_scenario(seed)
     world = scenario.script.world_size
-    script = replace(scenario.script, steps=chance.randint(8, 30), compare_every=chance.randint(1, 6))
+    script = replace(scenario.script, steps=chance.randint(8, 30), check_replicas_every=chance.randint(1, 6))
     flips = tuple(
         Fault(
             kind=FaultKind.FLIP,

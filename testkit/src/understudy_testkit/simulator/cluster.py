@@ -372,7 +372,7 @@ class ClusterSimulation(Simulation):
         """A copy on another host is whole at the next fence. If the generation was abandoned before, it may be."""
         super().save(member, state)
         keeper = self.keeper_for(member) if member.acting in self._acting else None
-        if not self.script.save_every or keeper is None:
+        if not self.script.peer_snapshot_every or keeper is None:
             return True
         early = member.heard > member.acting and self.chance.random() < 0.5
         if early or not self.reaches_keeper(member):
@@ -402,7 +402,7 @@ class ClusterSimulation(Simulation):
         return {len(state) for host in hosts for state in self.peer_memory.get((host, rank), ())}
 
     def forget_after(self, member: SimulatedMember, step: int) -> None:
-        if not self.script.save_every:
+        if not self.script.peer_snapshot_every:
             super().forget_after(member, step)
             return
         for (host, rank), states in list(self.peer_memory.items()):
@@ -411,7 +411,7 @@ class ClusterSimulation(Simulation):
 
     def _awaits_keeper(self, member: SimulatedMember) -> bool:
         """No rank comes to a fence before the copy of its state is on another host, if that can be."""
-        first = member.phase is MemberPhase.APPLYING and not member.established and self.script.save_every > 0
+        first = member.phase is MemberPhase.APPLYING and not member.established and self.script.peer_snapshot_every > 0
         due = first or (member.phase is MemberPhase.COLLECTIVE and member.saving is not None)
         return due and member.heard == member.acting and not self.reaches_keeper(member)
 

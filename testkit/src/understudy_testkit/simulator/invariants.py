@@ -121,7 +121,7 @@ class Invariants:
     def _go_back(self, command: ResumeAt) -> None:
         """What came later is void, and is done again; from peer memory, fewer steps than lie between two copies."""
         everywhere = min((self.by_rank.get(Rank(r), 0) for r in range(self.script.world_size)), default=0)
-        too_far = everywhere - command.step >= max(1, self.script.save_every)
+        too_far = everywhere - command.step >= max(1, self.script.peer_snapshot_every)
         bad = any(member.spoilt for member in self.members.values())  # what it held was not worth saving
         if command.rung is Rung.PEER_MEMORY and too_far and not command.distrust and not bad:
             raise Violation(f"2: {everywhere} steps are committed everywhere, and only {command.step} would be left")

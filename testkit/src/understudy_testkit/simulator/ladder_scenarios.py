@@ -70,7 +70,7 @@ def play_with_peer_memory(seed: int) -> Report:
         fenced=True,
         shards=shards,
         crossed=False,
-        save_every=chance.choice((1, 1, 2, 3, 5)),
+        peer_snapshot_every=chance.choice((1, 1, 2, 3, 5)),
     )
     faults = draw_faults(chance, chance.choice((1, 2, 2, 3, 4)), world, script.steps, chance.choice((0.0, 0.3)))
     policy = replace(scenario.policy, world_size=world)
@@ -88,7 +88,7 @@ def play_with_lost_hosts_and_peer_memory(seed: int) -> Report:
         fenced=True,
         shards=world if chance.random() < 0.7 else max(1, world // 2),
         crossed=False,
-        save_every=chance.choice((1, 1, 2, 3, 5)),
+        peer_snapshot_every=chance.choice((1, 1, 2, 3, 5)),
     )
     drawn = replace(drawn, scenario=replace(drawn.scenario, script=script))
     call = f"understudy_testkit.simulator.ladder_scenarios.play_with_lost_hosts_and_peer_memory({seed})"
@@ -109,8 +109,8 @@ def play_on_probation(seed: int) -> Report:
         fenced=True,
         shards=world if alone else chance.choice((1, max(1, world // 2))),
         crossed=False,
-        save_every=chance.choice((1, 1, 2)) if alone else 0,
-        compare_every=0 if alone else chance.choice((0, 1, 2)),
+        peer_snapshot_every=chance.choice((1, 1, 2)) if alone else 0,
+        check_replicas_every=0 if alone else chance.choice((0, 1, 2)),
     )
     moment = chance.choice((Moment.RESUME, Moment.RESUME, Moment.COMPUTING, Moment.COLLECTIVE))
     faults = (

@@ -388,7 +388,7 @@ class SimulatedMember:
     def _establish(self, world: Surroundings) -> None:
         if self._unwind_if_abandoned(world):
             return
-        if self.script.save_every and self.state is not None:
+        if self.script.peer_snapshot_every and self.state is not None:
             world.save(self, self.state)  # a member that has seen that all are there knows that all have saved
         self._meet(world, MemberPhase.ESTABLISHING)
 
@@ -425,7 +425,7 @@ class SimulatedMember:
 
     def _resume(self, world: Surroundings) -> None:
         assert self.rank is not None
-        if not self.script.save_every:
+        if not self.script.peer_snapshot_every:
             world.forget_after(self, -1)  # copies for a restart
         elif world.has_other_hosts:
             self.saving = self.state

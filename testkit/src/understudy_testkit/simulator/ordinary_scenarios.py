@@ -62,12 +62,12 @@ def draw_slow_scenario(seed: int) -> SlowScenario:
     scenario = draw_scenario(seed)
     script = replace(scenario.script, steps=chance.randint(4, 10))
     if chance.random() < 0.3:
-        script = replace(script, compare_every=chance.randint(1, 4))
+        script = replace(script, check_replicas_every=chance.randint(1, 4))
     if chance.random() < 0.3:
         script = replace(script, checkpoint_every=chance.randint(1, 3))
     faults = tuple(draw_slow(chance, script.world_size, script.steps) for _ in range(chance.randint(1, 4)))
     real = scenario.faults[: chance.choice((0, 0, 1, 2))]
-    if script.compare_every and chance.random() < 0.5:
+    if script.check_replicas_every and chance.random() < 0.5:
         last = script.steps - chance.randint(1, min(3, script.steps - 1))
         rank = Rank(chance.randrange(script.world_size))
         real += (Fault(kind=FaultKind.FLIP, moment=Moment.COMPUTING, rank=rank, step=last),)
@@ -174,7 +174,7 @@ def play_hang_after_recovery(seed: int) -> Report:
     scenario = draw_scenario(seed)
     flips = chance.random() < 0.5
     size = chance.choice((3, 4)) if flips else 2
-    script = Script(world_size=size, steps=30, fenced=chance.random() < 0.5, compare_every=2 if flips else 0)
+    script = Script(world_size=size, steps=30, fenced=chance.random() < 0.5, check_replicas_every=2 if flips else 0)
     first = Fault(kind=FaultKind.FLIP if flips else FaultKind.KILL, moment=Moment.COMPUTING, rank=Rank(0), step=3)
     hang = Fault(kind=FaultKind.HANG, moment=Moment.COMPUTING, rank=Rank(1), step=20)
     policy = replace(scenario.policy, world_size=size, spares=2, max_replacements=100)

@@ -21,8 +21,8 @@ class Script:
     fenced: bool
     shards: int = 1
     crossed: bool = False
-    compare_every: int = 0  # steps between two comparisons of twins; 0: never
-    save_every: int = 0  # steps between two copies in peer memory; 0: never
+    check_replicas_every: int = 0  # steps between two comparisons of twins; 0: never
+    peer_snapshot_every: int = 0  # steps between two copies in peer memory; 0: never
     transfer_seconds: float = 0.0  # a transfer takes at least so long
     checkpoint_every: int = 0  # steps between two durable checkpoints; 0: none
     tail_every: int = 0  # steps between two evaluations that communicate; 0: none
@@ -51,7 +51,7 @@ class Script:
 
     def is_saved(self, state: State) -> bool:
         """Is a copy due of what a rank holds now?"""
-        return self.save_every > 0 and len(state) > 1 and len(state) % self.save_every == 0
+        return self.peer_snapshot_every > 0 and len(state) > 1 and len(state) % self.peer_snapshot_every == 0
 
     def twin_key(self, rank: Rank) -> str:
         return "pieces " + " and ".join(map(str, self.holdings(rank)))

@@ -38,7 +38,7 @@ def after_commit(member: "SimulatedMember", world: "Surroundings") -> None:
 def _compare(member: "SimulatedMember", world: "Surroundings", step: StepNumber, watched: bool) -> None:
     """Twins keep what they compare until they know whether they agree."""
     assert member.state is not None
-    every = member.script.compare_every
+    every = member.script.check_replicas_every
     due = every > 0 and step % every == 0
     if not due and not (watched and member.script.has_twins):
         return
