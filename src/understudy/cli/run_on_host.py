@@ -11,6 +11,7 @@ from understudy.agent import inventory
 from understudy.agent.relay import Introduction, Relay, Tell
 from understudy.agent.supervisor import Supervisor
 from understudy.cli.log import Log
+from understudy.cli.observers import Observers
 from understudy.cli.run_flags import RunRequest
 from understudy.cli.terminal import Terminal
 from understudy.files.background import BackgroundFiles
@@ -27,6 +28,7 @@ _LOOK_EVERY = 0.05  # seconds between two looks at whether a rank is still here
 async def run_on_host(
     args: argparse.Namespace,
     request: RunRequest,
+    observers: Observers,
     certificates: Certificates | None,
     tokens: JobTokens,
     terminal: Terminal,
@@ -45,6 +47,8 @@ async def run_on_host(
         say=terminal.say,
         files=files,
         ledger_remade=restore,
+        detectors=observers.detectors,
+        responses=observers.responses,
     )
     relay = Relay(
         _introduction(args, request, tokens, supervisor),

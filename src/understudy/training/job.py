@@ -25,6 +25,7 @@ from understudy.detection.progress import Place, ProgressWriter
 from understudy.errors import ProtectError, UsageError
 from understudy.foundation.ids import Generation, Rank
 from understudy.foundation.settings import PlainSettings, WorkerSettings, publish_rank
+from understudy.groups.communicators import CommunicatorFamily
 from understudy.groups.engines import Engines, engines_in_memory
 from understudy.groups.fence import Fences
 from understudy.groups.store import InterruptibleStore
@@ -375,11 +376,11 @@ def join(
                 "torch.distributed is initialised already: understudy.join() makes the default process group; remove "
                 "your own call of init_process_group"
             )
-        supported.check(backend)
+        family = supported.check(backend)
     except UsageError as error:
         _report_before_joining(settings, error)
         raise
-    return _join_protected(settings, backend, seed, tracked, timeout)
+    return _join_protected(settings, family, seed, tracked, timeout)
 
 
 def _report_before_joining(settings: WorkerSettings, error: UsageError) -> None:
@@ -411,7 +412,9 @@ def _join_plain(backend: str | None, seed: int, tracked: bool, timeout: timedelt
     )
 
 
-def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tracked: bool, timeout: timedelta) -> Job:
+def _join_protected(
+    settings: WorkerSettings, family: CommunicatorFamily, seed: int, tracked: bool, timeout: timedelta
+) -> Job:
     progress = ProgressWriter(settings.progress_file)
     control = ControlLine(settings.socket, settings.member, settings.token)
     assignment = control.await_assignment(_SPARE_PATIENCE) or _wait_as_spare(control, progress)
@@ -430,6 +433,7 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
     scratch = os.path.dirname(settings.progress_file)
     holder: list[Member] = []
     world = World(
+        family=family,
         rank=Rank(assignment.rank),
         size=assignment.world_size,
         founded_in=Generation(assignment.founded_in),
@@ -471,9 +475,9 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
     member.between.install()
     holder.append(member)
     if joiner:
-        world.enter_sandbox(backend or _backend_for(device), member.inherit())
+        world.enter_sandbox(member.inherit())
     else:
-        world.found(backend or _backend_for(device))
+        world.found()
     seed_all(seed)
     _report_uncaught_errors(member)
     return Job(
