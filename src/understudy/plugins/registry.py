@@ -47,13 +47,13 @@ class Plugin:
         if self.objection:
             raise PluginError(f"{self} is left out: {self.objection}")
         try:
-            make = self.entry.load()
+            make: Callable[[], Any] = self.entry.load()
         except (Exception, SystemExit) as error:
             raise self._broken("cannot be loaded", error) from error
         self._require_version(getattr(make, "contract_version", None))
         if not callable(make):
             raise PluginError(f"{self} is left out: its entry point names a {type(make).__name__}, not a class")
-        return make  # type: ignore[no-any-return]
+        return make
 
     def make(self) -> Any:
         """A new one, which keeps the contract as far as names tell. Raises `PluginError`, as `load` does."""

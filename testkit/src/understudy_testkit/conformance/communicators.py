@@ -43,12 +43,14 @@ class _Pair:
     def __init__(self, family: CommunicatorFamily) -> None:
         self._family = family
         self._server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self._stores: list[InterruptibleStore] = []  # torch does not keep an object of Python alive
         self.links = family.links(lambda _: True, lambda _: None)
         self.backends = [self._make(place) for place in range(2)]
 
     def _make(self, place: int) -> Any:
         store = InterruptibleStore("127.0.0.1", self._server.port, lambda: False, _TIMEOUT)
         store.overheard = self.links.hear
+        self._stores.append(store)
         return self._family.make(store, place, [0, 1], _TIMEOUT)
 
     def replace(self, place: int) -> None:
