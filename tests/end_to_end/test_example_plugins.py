@@ -34,7 +34,7 @@ def plugins(*flags: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
-def post(url: str, body: dict[str, object]) -> Any:
+def post(url: str, body: dict[str, str]) -> Any:
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
     request = urllib.request.Request(f"{url}/v1/webhooks/node-problem", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=10) as answer:
