@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
 
-_PAGES = ("*.md", "docs/*.md", "docs/reference/*.md", "examples/*.md", "benchmarks/results/*.md")
+_PAGES = (
+    "*.md",
+    "docs/*.md",
+    "docs/reference/*.md",
+    "examples/*.md",
+    "examples/plugins/*.md",
+    "benchmarks/results/*.md",
+)
 _LINK = re.compile(r"\]\(([^()#\s]+)(?:#[^()\s]*)?\)")
 
 

@@ -10,6 +10,7 @@ UnderstudyError
 ├── RegroupError          process groups could not be formed again; the recovery is opened again
 ├── UnfitError            a replacement cannot be made equal to the rank that it takes over; others are tried
 ├── CheckpointError       a checkpoint is partial, damaged or does not fit; an older one may be tried
+├── PluginError           a part of another package cannot be used; it is left out and the job goes on
 └── LedgerError           a ledger is missing or damaged; verify and explain stop
 
 StepAbandoned             (BaseException) the body of a step is unwound because the generation ended. Not an
@@ -62,6 +63,10 @@ class UnfitError(UnderstudyError):
 
 class CheckpointError(UnderstudyError):
     """A durable checkpoint cannot be used, or could not be made. The message says which and why."""
+
+
+class PluginError(UnderstudyError):
+    """A part cannot be used. The message names it and its package, and says what to do."""
 
 
 class LedgerError(UnderstudyError):

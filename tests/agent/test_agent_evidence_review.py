@@ -1,9 +1,12 @@
-"""What becomes of evidence: it is made known, and a straggler may become one request."""
+"""What becomes of evidence: it is made known, and where its kind has a response it may become one request."""
 
 from pathlib import Path
 
+import pytest
+
 from understudy.agent.evidence import EvidenceReview
 from understudy.agent.members import Worker
+from understudy.agent.responses import Asked, Move, Response
 from understudy.detection.contract import Action, Detector, Evidence, Look
 from understudy.detection.progress import Place, ProgressReader, ProgressWriter
 from understudy.foundation.ids import MemberId, Rank
@@ -31,7 +34,7 @@ class Raises:
 
 
 class Scene:
-    def __init__(self, folder: Path, *detectors: Detector, moves: str = "") -> None:
+    def __init__(self, folder: Path, *detectors: Detector, **responses: Response) -> None:
         self.folder = folder
         self.reported: list[DecisionRecord] = []
         self.said: list[str] = []
@@ -40,7 +43,7 @@ class Scene:
             list(detectors),
             report=self.reported.append,
             say=self.said.append,
-            moves=frozenset(moves.split()),
+            responses=responses,
             numbers_of=lambda worker: {"x": 1.0} if worker.rank == 0 else {},
         )
 
@@ -50,7 +53,7 @@ class Scene:
         ProgressWriter(path).show(4, 17, Place.IN_STEP)
         return Worker(MemberId(name), reader, (), rank=rank)
 
-    def look(self, now: float) -> tuple[MoveRanks, ...]:
+    def look(self, now: float) -> tuple[Asked, ...]:
         pages = {member: worker.page.look() for member, worker in self.workers.items()}
         return self.review.look(now, self.workers, pages)
 
@@ -66,7 +69,7 @@ def test_evidence_is_recorded_with_its_place_and_its_wish(tmp_path: Path) -> Non
 
 
 def test_a_move_is_asked_for_once_per_member(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, Says("straggler", Action.MOVE), moves="straggler")
+    scene = Scene(tmp_path, Says("straggler", Action.MOVE), straggler=Move())
     assert scene.look(5.0) == (MoveRanks(at=5.0, ranks=(Rank(0),), reason="slow"),)
     assert scene.look(6.0) == ()
     scene.workers[MemberId("m-2")] = scene.worker("m-2", 0)
@@ -75,7 +78,7 @@ def test_a_move_is_asked_for_once_per_member(tmp_path: Path) -> None:
 
 
 def test_other_kinds_and_other_wishes_move_nobody(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, Says("device", Action.MOVE), Says("straggler", Action.NOTE), moves="straggler")
+    scene = Scene(tmp_path, Says("device", Action.MOVE), Says("straggler", Action.NOTE), straggler=Move())
     assert scene.look(5.0) == () and len(scene.reported) == 2
 
 
@@ -85,3 +88,58 @@ def test_a_detector_that_raises_is_not_asked_again(tmp_path: Path) -> None:
     scene.look(6.0)
     assert len(scene.reported) == 2
     assert scene.said == ["the detector Raises failed and is not asked again: ValueError('at 5.0')"]
+
+
+class Garbles:
+    """Returns what is no evidence."""
+
+    def __init__(self, answer: object) -> None:
+        self._answer = answer
+
+    def look(self, look: Look) -> tuple[Evidence, ...]:  # noqa: ARG002
+        return self._answer  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        (None,),
+        ("slow",),
+        (Evidence(at=1.0, kind="x", text="x", rank="0"),),  # type: ignore[arg-type]
+        (Evidence(at=1.0, kind="x", text=b"x"),),  # type: ignore[arg-type]
+        (Evidence(at=1.0, kind="x", text="x", action="move"),),  # type: ignore[arg-type]
+    ],
+)
+def test_a_detector_that_returns_what_is_no_evidence_is_not_asked_again(tmp_path: Path, answer: object) -> None:
+    scene = Scene(tmp_path, Garbles(answer), Says("device", Action.NOTE))
+    scene.look(5.0)
+    scene.look(6.0)
+    assert len(scene.reported) == 2
+    assert len(scene.said) == 1 and scene.said[0].startswith("the detector Garbles failed and is not asked again")
+
+
+class Answers:
+    def __init__(self, answer: object) -> None:
+        self._answer = answer
+
+    def respond(self, evidence: Evidence) -> Asked | None:  # noqa: ARG002
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ValueError("no"),
+        "move it",
+        MoveRanks(at=5.0, ranks=(Rank(1),), reason="another rank"),
+        MoveRanks(at=5.0, ranks=(Rank(0),), reason=None),  # type: ignore[arg-type]
+    ],
+)
+def test_a_response_that_fails_is_not_asked_again(tmp_path: Path, answer: object) -> None:
+    scene = Scene(tmp_path, Says("device", Action.MOVE), device=Answers(answer))
+    assert scene.look(5.0) == scene.look(6.0) == ()
+    assert len(scene.reported) == 2
+    assert len(scene.said) == 1 and scene.said[0].startswith("the response Answers failed and is not asked again")

@@ -19,9 +19,12 @@ from understudy.api.job import OneHost
 from understudy.api.limits import Limits
 from understudy.api.rules import Rules
 from understudy.api.tokens import Caller, Role, Tokens
+from understudy.api.webhook_formats import WebhookFormat
 from understudy.coordinator.coordinator import Coordinator
 from understudy.foundation.ids import MemberId
 from understudy.ledger.writing import RecordLog
+from understudy.plugins import registry
+from understudy.plugins.kinds import WEBHOOK
 from understudy.protocol.commands import Command, DecisionKind, RecordDecision
 from understudy.protocol.events import Event
 from understudy.protocol.job import JobMachine
@@ -55,8 +58,15 @@ class AskableMachine(JobMachine):
 
 class Stage(Play):
     def __init__(
-        self, folder: Path, *, rules: Rules | None = None, limits: Limits | None = None, open_: bool = False
+        self,
+        folder: Path,
+        *,
+        rules: Rules | None = None,
+        limits: Limits | None = None,
+        open_: bool = False,
+        webhooks: Mapping[str, WebhookFormat] | None = None,
     ) -> None:
+        """`webhooks`: formats beside ours."""
         super().__init__()
         self.event_stream = EventStream()
         self.machine = AskableMachine(Policy(world_size=2, spares=1))
@@ -64,7 +74,7 @@ class Stage(Play):
             self.machine, effects=self.effects, clock=self.clock, journals=(self.journal, self.event_stream)
         )
         self.coordinator.advanced(6, 7)
-        self.folder, self.faults = folder, list[Exception]()
+        self.folder, self.faults, self.said = folder, list[Exception](), list[str]()
         self.steps = {MemberId("m-0"): 7, MemberId("m-1"): 6}
         self.interface = OneHost(
             "job",
@@ -81,6 +91,8 @@ class Stage(Play):
             clock=self.clock,
             wall=lambda: NOON + self.clock.now(),
             on_fault=self.faults.append,
+            webhooks={**registry.ours(WEBHOOK), **(webhooks or {})},
+            say=self.said.append,
         )
         self.api: Api = make_api(self.interface, Audit(RecordLog(WrittenAtOnce(folder / "audit.jsonl"))), settings)
 

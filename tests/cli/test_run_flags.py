@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from understudy.agent.logs import Std
+from understudy.cli.observers import load_observers
 from understudy.cli.run_flags import RunRequest, read_request
 from understudy.cli.run_parser import add_arguments
 from understudy.errors import SettingsError
@@ -155,10 +156,33 @@ def test_a_missing_script_is_a_usage_error() -> None:
 
 
 def test_detection() -> None:
-    asked = request("--on-straggler", "move", "--device-metrics", "http://localhost:9400/metrics").plan
-    assert (asked.on_straggler, asked.device_metrics) == ("move", "http://localhost:9400/metrics")
-    assert (request().plan.on_straggler, request().plan.device_metrics) == ("note", "")
+    asked = request("--on-straggler", "move", "--device-metrics", "http://localhost:9400/metrics")
+    assert (asked.responses, asked.plan.device_metrics) == ({"straggler": "move"}, "http://localhost:9400/metrics")
+    assert (request().responses, request().detectors, request().plan.device_metrics) == ({}, (), "")
     with pytest.raises(SettingsError, match="--device-metrics"):
         request("--device-metrics", "/etc/passwd")
     with pytest.raises(SettingsError, match="--on-straggler move"):
         request("--on-straggler", "move", "--coordinator", "localhost:1")
+
+
+def test_detectors_and_responses_are_asked_for_by_name() -> None:
+    asked = request("--detectors", "device, mine,device", "--on-evidence", "device=move,mine=page")
+    assert asked.detectors == ("device", "mine") and asked.responses == {"device": "move", "mine": "page"}
+    assert request("--on-straggler", "move", "--on-evidence", "straggler=note").responses == {"straggler": "note"}
+    for wrong in ("move", "=move", "device="):
+        with pytest.raises(SettingsError, match=f"--on-evidence {wrong}: give KIND=RESPONSE"):
+            request("--on-evidence", wrong)
+    with pytest.raises(SettingsError, match="--on-evidence device=move: a host of many"):
+        request("--on-evidence", "device=move", "--coordinator", "localhost:1")
+
+
+def test_those_that_flags_name_are_loaded_and_no_others() -> None:
+    both = load_observers(request("--on-straggler", "move"))
+    assert [type(one).__name__ for one in both.detectors] == ["StragglerDetector", "DeviceHealth"]
+    assert [type(one).__name__ for one in both.responses.values()] == ["Move"]
+    one = load_observers(request("--detectors", "device"))
+    assert [type(one).__name__ for one in one.detectors] == ["DeviceHealth"]
+    with pytest.raises(SettingsError, match="--detectors mine: no installed package has a detector of that name"):
+        load_observers(request("--detectors", "device,mine"))
+    with pytest.raises(SettingsError, match="--on-evidence device=page: no installed package has a response of that"):
+        load_observers(request("--on-evidence", "device=page"))

@@ -10,11 +10,12 @@ from understudy.detection.contract import Action, Detector, Evidence, Look
 from understudy.detection.device_health import DeviceHealth
 from understudy.detection.straggler import StragglerDetector
 from understudy_testkit.conformance import detectors
+from understudy_testkit.conformance.rule import NotConforming, Rule
 
 
 @pytest.mark.parametrize("rule", detectors.RULES, ids=lambda rule: rule.name)
 @pytest.mark.parametrize("make", [StragglerDetector, DeviceHealth])
-def test_ours_conform(make: Callable[[], Detector], rule: detectors.Rule) -> None:
+def test_ours_conform(make: Callable[[], Detector], rule: Rule[Detector]) -> None:
     rule.check(make)
 
 
@@ -86,7 +87,7 @@ class RollsDice(Silent):
     ],
 )
 def test_what_breaks_the_contract_is_found(make: Callable[[], Detector], complaint: str) -> None:
-    with pytest.raises(detectors.NotConforming, match=complaint):
+    with pytest.raises(NotConforming, match=complaint):
         detectors.check(make)
 
 

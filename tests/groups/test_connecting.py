@@ -32,7 +32,7 @@ class Side:
 
     def __init__(self, store: HashStore, rank: int) -> None:
         self.rank, self.group = rank, dist.ProcessGroup(store, rank, 2)
-        self.backends = Backends(CPU, lambda *_: gloo(store, rank))
+        self.backends = Backends(CPU, dist.ProcessGroup.BackendType.GLOO, lambda *_: gloo(store, rank))
         self.group._register_backend(CPU, dist.ProcessGroup.BackendType.GLOO, gloo(store, rank))
         self.group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self.backend = self.free()

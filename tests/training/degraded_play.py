@@ -31,6 +31,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from understudy.foundation.ids import Generation, Rank, StepNumber
+from understudy.groups.communicators import Gloo
 from understudy.groups.engines import Engines
 from understudy.groups.fence import Fences
 from understudy.groups.store import InterruptibleStore
@@ -230,6 +231,7 @@ class Play:
         self.case, self.rank = case, rank
         store = InterruptibleStore("127.0.0.1", port, lambda: False, TIMEOUT)
         self.world = World(
+            family=Gloo(),
             rank=Rank(rank),
             size=case.ranks,
             founded_in=Generation(1),
@@ -238,7 +240,7 @@ class Play:
             timeout=TIMEOUT,
             device=torch.device("cpu"),
         )
-        self.world.found("gloo")
+        self.world.found()
         self.model = self._engine(build())
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=RATE)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 1, gamma=1.0)

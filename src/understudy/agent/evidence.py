@@ -1,20 +1,22 @@
-"""Asks the detectors at every look, makes known what they say, and passes on what may be acted upon.
+"""Asks the detectors at every look, makes known what they say, and asks for what the response to it wants.
 
-Evidence goes to the terminal and into the ledger. Only a straggler may become a request (`--on-straggler move`), and
-only once per member: the protocol decides what follows from it.
+Evidence goes to the terminal and into the ledger. It becomes a request where its kind has a response
+(`--on-straggler move`, `--on-evidence`), and only once per member: the protocol decides what follows from it.
+Detectors and responses may be code of other packages: one that fails, or answers what is no answer, is left out.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from understudy.agent.members import Worker
+from understudy.agent.responses import Asked, Response
 from understudy.detection.contract import Action, Detector, Evidence, Look, RankLook
 from understudy.detection.progress import Progress
 from understudy.foundation.ids import MemberId, Rank
 from understudy.ledger.records import DecisionRecord
 from understudy.protocol.commands import DecisionKind
 from understudy.protocol.reasons import Code, because, fields_of
-from understudy.protocol.requests import MoveRanks
+from understudy.protocol.requests import MoveRanks, ReplaceRank
 from understudy.protocol.sentences import sentence
 
 Report = Callable[[DecisionRecord], None]
@@ -23,27 +25,26 @@ NumbersOf = Callable[[Worker], Mapping[str, float]]
 
 @dataclass(slots=True)
 class EvidenceReview:
-    """`numbers_of`: what else is known of a worker. `moves`: the kinds of evidence that may move a rank."""
+    """`responses`: by the kind of evidence. `numbers_of`: what else is known of a worker."""
 
     detectors: Sequence[Detector]
     report: Report
     say: Callable[[str], None]
-    moves: frozenset[str] = frozenset()
+    responses: Mapping[str, Response] = field(default_factory=dict)
     numbers_of: NumbersOf = lambda _worker: {}
-    _moved: set[MemberId] = field(default_factory=set)
+    _answered: set[MemberId] = field(default_factory=set)
 
     def look(
         self, now: float, workers: Mapping[MemberId, Worker], pages: Mapping[MemberId, Progress]
-    ) -> tuple[MoveRanks, ...]:
-        """What is to be asked of the controller."""
-        self._moved &= workers.keys()
+    ) -> tuple[Asked, ...]:
+        """What is to be asked of the protocol."""
+        self._answered &= workers.keys()
         seen = {member: self._seen(workers[member], page) for member, page in pages.items()}
         evidence = [found for detector in self.detectors for found in self._ask(detector, Look(now=now, ranks=seen))]
         requests = []
         for found in evidence:
             self._make_known(found, pages)
-            if found.action is Action.MOVE and found.kind in self.moves and found.rank is not None:
-                requests += self._move(found, found.rank)
+            requests += self._respond(found)
         return tuple(requests)
 
     def _seen(self, worker: Worker, page: Progress) -> RankLook:
@@ -52,7 +53,10 @@ class EvidenceReview:
 
     def _ask(self, detector: Detector, look: Look) -> tuple[Evidence, ...]:
         try:
-            return detector.look(look)
+            answer = tuple(detector.look(look))
+            for found in answer:
+                _require_evidence(found)
+            return answer
         except Exception as error:  # third-party code, and training is not its business
             self.detectors = [other for other in self.detectors if other is not detector]
             self.say(f"the detector {type(detector).__name__} failed and is not asked again: {error!r}")
@@ -76,11 +80,41 @@ class EvidenceReview:
             )
         )
 
-    def _move(self, evidence: Evidence, rank: Rank) -> list[MoveRanks]:
-        if evidence.member is None or evidence.member in self._moved:
+    def _respond(self, evidence: Evidence) -> list[Asked]:
+        response = self.responses.get(evidence.kind)
+        if response is None or evidence.rank is None or evidence.member is None or evidence.member in self._answered:
             return []
-        self._moved.add(evidence.member)
-        return [MoveRanks(at=evidence.at, ranks=(rank,), reason=evidence.text)]
+        try:
+            asked = response.respond(evidence)
+            if asked is None:
+                return []
+            _require_request(asked, evidence.rank)
+        except Exception as error:  # as with detectors
+            self.responses = {kind: other for kind, other in self.responses.items() if other is not response}
+            self.say(f"the response {type(response).__name__} failed and is not asked again: {error!r}")
+            return []
+        self._answered.add(evidence.member)
+        return [asked]
+
+
+def _require_evidence(found: object) -> None:
+    """What is no evidence would be an error in the ledger, or of the agent itself."""
+    if not (
+        isinstance(found, Evidence)
+        and isinstance(found.at, float | int)
+        and isinstance(found.kind, str)
+        and isinstance(found.text, str)
+        and isinstance(found.action, Action)
+        and isinstance(found.rank, int | None)
+        and isinstance(found.member, str | None)
+    ):
+        raise TypeError(f"{found!r} is no evidence")
+
+
+def _require_request(asked: object, rank: Rank) -> None:
+    about = asked.ranks if isinstance(asked, MoveRanks) else (asked.rank,) if isinstance(asked, ReplaceRank) else ()
+    if about != (rank,) or not isinstance(asked, MoveRanks | ReplaceRank) or not isinstance(asked.reason, str):
+        raise ValueError(f"{asked!r} is no request about rank {rank}")
 
 
 _WISHES = {Action.MOVE: "moved to a spare", Action.REPLACE: "replaced at once"}

@@ -27,6 +27,5 @@ class LaunchPlan:
     checkpoint_dir: str = ""  # --checkpoint-dir
     checkpoint_every: int = 0  # --checkpoint-every
     grace: float = 5.0  # --shutdown-timeout: seconds from SIGTERM to SIGKILL when the job ends
-    on_straggler: str = "note"  # --on-straggler: note or move
     device_metrics: str = ""  # --device-metrics: where counters of this host's devices are served
     look_every: float = 0.25  # seconds between two looks at the progress pages

@@ -7,7 +7,7 @@ membership by itself. Joined to a coordinator by the command line.
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import structs
 
@@ -22,18 +22,19 @@ from understudy.agent.logs import Console, Outlet, Std
 from understudy.agent.members import Worker
 from understudy.agent.plan import LaunchPlan
 from understudy.agent.processes import WatchedProcess, reap_orphans, start_process
+from understudy.agent.responses import Response
 from understudy.agent.runtime_dir import SOCKET, runtime_dir
 from understudy.agent.spare_memory import SpareMemory
 from understudy.agent.spool_mover import SpoolMover
 from understudy.agent.stack_inquiry import StackInquiry
 from understudy.agent.step_report import StepReport
 from understudy.agent.store_process import StoreProcess
-from understudy.detection.device_health import DeviceHealth, numbers_of
+from understudy.detection.contract import Detector
+from understudy.detection.device_health import numbers_of
 from understudy.detection.liveness import LivenessWatch
 from understudy.detection.pace import PaceWatch
 from understudy.detection.process_state import Kernel, kernel_view, process_state
 from understudy.detection.progress import Progress, ProgressReader
-from understudy.detection.straggler import StragglerDetector
 from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import HostId, MemberId, Rank
@@ -67,9 +68,12 @@ class Supervisor:
         files: BackgroundFiles,
         report: Report | None = None,
         ledger_remade: Callable[[], object] = lambda: None,
+        detectors: Sequence[Detector] = (),
+        responses: Mapping[str, Response] | None = None,
     ) -> None:
         """`files`: writes what ranks print. `report`: where evidence goes (the ledger and the terminal); without it, it
-        is said. `ledger_remade`: called from a thread when the folder of the ledger had vanished and was made again."""
+        is said. `ledger_remade`: called from a thread when the folder of the ledger had vanished and was made again.
+        `detectors` give evidence, and `responses` say by its kind what is asked for then."""
         self.workers: dict[MemberId, Worker] = {}
         self._plan, self._clock, self._policy = plan, clock, policy
         host = HostId(plan.host) if plan.host else THIS_HOST
@@ -87,10 +91,10 @@ class Supervisor:
         self._warmth, self._steps = SpareMemory(clock), StepReport()
         self._devices = DeviceMetrics(plan.device_metrics, say)
         self._evidence = EvidenceReview(
-            [StragglerDetector(), DeviceHealth()],
+            detectors,
             report=report or (lambda record: say(record.reason)),
             say=say,
-            moves=frozenset({"straggler"} if plan.on_straggler == "move" else ()),
+            responses=responses or {},
             numbers_of=self._numbers_of,
         )
 

@@ -24,8 +24,11 @@ from understudy.api.models import Refusal
 from understudy.api.registry import Registry
 from understudy.api.rules import Rules
 from understudy.api.tokens import Tokens
+from understudy.api.webhook_formats import WebhookFormat
 from understudy.foundation.clock import Clock, SystemClock
 from understudy.foundation.printable import printable
+from understudy.plugins import registry
+from understudy.plugins.kinds import WEBHOOK
 from understudy.wire.certificates import Certificates
 
 Page = Callable[[Mapping[str, int]], Mapping[str, object]]
@@ -44,7 +47,8 @@ async def _nobody_knows() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """`pages`: further ones outside of /v1, as plain values. `leader_url`: for clients that ask one that stands by."""
+    """`pages`: further ones outside of /v1, as plain values. `leader_url`: for clients that ask one that stands by.
+    `webhooks`: formats by name. `say`: told of one whose page cannot be made."""
 
     tokens: Tokens | None = None
     rules: Rules = field(default_factory=Rules)
@@ -56,6 +60,8 @@ class Settings:
     certificates: Certificates | None = None
     store_certificates: Certificates | None = None
     leader_url: LeaderUrl = _nobody_knows
+    webhooks: Mapping[str, WebhookFormat] = field(default_factory=lambda: registry.ours(WEBHOOK))
+    say: Callable[[str], None] = lambda _: None
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ def make_api(interface: JobInterface, audit: Audit, settings: Settings) -> Api:
     )
     app.include_router(reading.router(interface, settings.limits, settings.leader_url), prefix="/v1")
     app.include_router(action_pages.router(interface, actions), prefix="/v1/actions")
-    app.include_router(webhooks.router(actions), prefix="/v1/webhooks")
+    app.include_router(webhooks.router(actions, settings.webhooks, settings.say), prefix="/v1/webhooks")
     _add_plain_pages(app, interface, metrics, settings.pages)
     _add_refusals(app, metrics, settings.leader_url)
     access = AccessControl(

@@ -16,6 +16,8 @@ from understudy.api.server import ApiServer
 from understudy.api.tokens import Tokens, read_tokens
 from understudy.foundation.ids import HostId
 from understudy.ledger.writing import RecordLog
+from understudy.plugins import registry
+from understudy.plugins.kinds import WEBHOOK
 from understudy.wire.certificates import Certificates
 
 
@@ -72,6 +74,8 @@ async def serving(
         certificates=request.certificates,
         store_certificates=request.store_certificates,
         leader_url=leader.find,
+        webhooks=registry.usable(WEBHOOK, say),
+        say=say,
     )
     api = make_api(interface, Audit(audit), settings)
     server = ApiServer(api.app, say, api.metrics.refused)

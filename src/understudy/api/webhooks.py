@@ -1,65 +1,55 @@
-"""Pages for monitors. A post is answered with what became of each of its alerts.
+"""Pages for monitors, one for each format. A post is answered with what became of each of its alerts.
 
 An alert that was put off (too many actions) makes the whole post 429, so that Alertmanager sends it again; what has
 acted already does not act again.
 """
 
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from understudy.api.actions import Actions
-from understudy.api.alerts import Alert, identity, seconds_of
+from understudy.api.alerts import Alert
 from understudy.api.auth import CALLER
-from understudy.api.models import AlertmanagerAlert, AlertmanagerPost, GenericPost, WebhookAnswer
-
-_SAID = ("summary", "description", "message")
-_LONGEST_SAID = 200
+from understudy.api.models import MOST_ALERTS, WebhookAnswer
+from understudy.api.webhook_formats import WebhookFormat
 
 
-def router(actions: Actions) -> APIRouter:
+def router(actions: Actions, formats: Mapping[str, WebhookFormat], say: Callable[[str], None]) -> APIRouter:
+    """`say` is told of a format whose page cannot be made."""
     pages = APIRouter(tags=["webhooks"])
+    for name, form in formats.items():
+        try:
+            pages.add_api_route(f"/{name}", _page(actions, name, form), methods=["POST"], response_model=WebhookAnswer)
+        except Exception as error:  # of another package: the API does without it
+            say(f"the webhook {name} is left out, its post cannot be described: {type(error).__name__}: {error}")
+    return pages
 
-    def answer(http: Request, alerts: list[Alert]) -> Response:
+
+def _page(actions: Actions, name: str, form: WebhookFormat) -> Callable[..., Any]:
+    async def page(http: Request, body: Any) -> Response:
+        alerts = _alerts(name, form, body, actions.wall())
         answers = [actions.hear(http.scope[CALLER], alert) for alert in alerts]
         put_off = any(one.outcome == "put off" for one in answers)
         content = WebhookAnswer(alerts=answers).model_dump_json()
         headers = {"retry-after": "5"} if put_off else None
         return Response(content, 429 if put_off else 200, headers, media_type="application/json")
 
-    @pages.post("/alertmanager", response_model=WebhookAnswer)
-    async def alertmanager(http: Request, body: AlertmanagerPost) -> Response:
-        """Alertmanager's own webhook format, version 4."""
-        return answer(http, [of_alertmanager(alert) for alert in body.alerts])
-
-    @pages.post("/generic", response_model=WebhookAnswer)
-    async def generic(http: Request, body: GenericPost) -> Response:
-        """A small format for any other monitor. The label `alertname` is what rules look at."""
-        return answer(http, [of_generic(body, actions.wall())])
-
-    return pages
+    page.__annotations__["body"] = form.post
+    page.__name__ = name.replace("-", "_")
+    page.__doc__ = (inspect.getdoc(type(form)) or "").partition("\n")[0]
+    return page
 
 
-def of_alertmanager(alert: AlertmanagerAlert) -> Alert:
-    said = next((alert.annotations[name] for name in _SAID if alert.annotations.get(name)), "")
-    return Alert(
-        source="alertmanager",
-        name=alert.labels.get("alertname", ""),
-        labels=alert.labels,
-        firing=alert.status == "firing",
-        started=seconds_of(alert.startsAt),
-        key=identity("alertmanager", alert.fingerprint, alert.labels, alert.startsAt),
-        said=said[:_LONGEST_SAID],
-    )
-
-
-def of_generic(post: GenericPost, now: float) -> Alert:
-    """Without a beginning it began just now, and the same labels are the same alert for as long as that is kept."""
-    return Alert(
-        source=post.source,
-        name=post.labels.get("alertname", ""),
-        labels=post.labels,
-        firing=post.status == "firing",
-        started=now if post.started_at is None else seconds_of(post.started_at),
-        key=identity(post.source, "", post.labels, post.started_at or ""),
-        said=post.reason[:_LONGEST_SAID],
-    )
+def _alerts(name: str, form: WebhookFormat, body: Any, now: float) -> Sequence[Alert]:
+    """An error here is answered with 500 and told to the operator; it names the format."""
+    try:
+        alerts = form.alerts(body, now)
+        if len(alerts) <= MOST_ALERTS and all(isinstance(alert, Alert) for alert in alerts):
+            return alerts
+    except Exception as error:
+        raise RuntimeError(f"the webhook {name} cannot read a post: {error!r}") from error
+    raise RuntimeError(f"the webhook {name} made something else of a post than at most {MOST_ALERTS} alerts")

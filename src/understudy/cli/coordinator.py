@@ -18,21 +18,23 @@ from understudy.cli import http_flags
 from understudy.cli.log import FORMATS, Log
 from understudy.cli.token_files import read_job_tokens
 from understudy.coordinator import runs
-from understudy.coordinator.etcd import EtcdStateStore
-from understudy.coordinator.etcd_client import OPEN, EtcdAccess
+from understudy.coordinator.etcd_client import EtcdAccess
 from understudy.coordinator.health import HealthServer, Page
 from understudy.coordinator.leader import Leader
 from understudy.coordinator.probes import serving_probes
 from understudy.coordinator.service import MAX_HOSTS, Service
-from understudy.coordinator.state_store import MemoryStateStore, StateStore
+from understudy.coordinator.state_store import StateStore
 from understudy.coordinator.status import health, is_ready, status
 from understudy.coordinator.store_login import StoreLogin
+from understudy.coordinator.stores import StoreProvider, StoreRequest
 from understudy.errors import Deposed, LedgerError, SettingsError
 from understudy.files.background import BackgroundFiles
 from understudy.files.private import make_private_folder
 from understudy.foundation.clock import SystemClock
 from understudy.ledger.run import AUDIT, DECISIONS
 from understudy.ledger.writing import RecordLog
+from understudy.plugins import registry
+from understudy.plugins.kinds import STORE
 from understudy.protocol.sentences import sentence
 from understudy.wire.certificates import Certificates
 from understudy.wire.job_tokens import JobTokens
@@ -52,7 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen", default="127.0.0.1:29400", help="where agents connect, HOST:PORT")
     parser.add_argument("--advertise", help="how agents reach this one (default: --listen)")
     parser.add_argument(
-        "--store", default="memory", help="memory, or etcd://host:2379,host:2379 for several coordinators"
+        "--store",
+        default="memory",
+        help="memory, or etcd://host:2379,host:2379 for several coordinators; packages can bring others "
+        "(docs/plugins.md)",
     )
     parser.add_argument(
         "--max-hosts",
@@ -113,12 +118,15 @@ def _etcd_access(args: argparse.Namespace) -> EtcdAccess:
     return EtcdAccess(certificates, args.store_name or "", login)
 
 
-def make_state_store(store: str, job: str, say: Callable[[str], None], access: EtcdAccess = OPEN) -> StateStore:
-    if store == "memory":
-        return MemoryStateStore()
-    if store.startswith("etcd://"):
-        return EtcdStateStore(store, job, say=say, access=access)
-    raise SettingsError(f"--store {store}: give memory or etcd://host:2379")
+def _open_state_store(args: argparse.Namespace, access: EtcdAccess, log: Log) -> StateStore:
+    flag = f"--store {args.store}"
+    provider: StoreProvider = registry.named(STORE, args.store.partition(":")[0], flag)
+    try:
+        return provider.open(StoreRequest(address=args.store, job=args.job, say=log.say, access=access))
+    except SettingsError:
+        raise
+    except Exception as error:  # of another package
+        raise SettingsError(f"{flag}: the store cannot be opened: {type(error).__name__}: {error}") from error
 
 
 async def _run(
@@ -136,7 +144,7 @@ async def _run(
         make_private_folder(args.run_dir / "ledger")
     except OSError as error:
         raise SettingsError(f"--run-dir {args.run_dir}: {error.strerror}; give another folder") from error
-    state_store = make_state_store(args.store, args.job, log.say, access)
+    state_store = _open_state_store(args, access, log)
     service = Service(args.job, tokens, say=log.say)
     files = BackgroundFiles(log.say)
     try:

@@ -24,6 +24,7 @@ _COMMANDS = {
     "spares": ("understudy.cli.spares", "keep so many spares ready from now on"),
     "verify": ("understudy.cli.verify", "compare the ledgers of two runs, step by step"),
     "explain": ("understudy.cli.explain", "tell what happened in a run, and why"),
+    "plugins": ("understudy.cli.plugins", "list detectors, stores, webhooks and other plugins, and check them"),
     "doctor": ("understudy.cli.doctor", "look at this host and at a run: what would keep a rank from being replaced"),
 }
 USAGE_ERROR = 2

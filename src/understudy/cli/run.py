@@ -25,6 +25,7 @@ from understudy.cli import run_flags, run_parser
 from understudy.cli.http_flags import make_event_stream, read_api_request
 from understudy.cli.log import Log
 from understudy.cli.logged import LoggedTerminal
+from understudy.cli.observers import Observers, load_observers
 from understudy.cli.run_on_host import run_on_host
 from understudy.cli.terminal import Terminal, View, make_terminal
 from understudy.cli.token_files import read_job_tokens
@@ -69,15 +70,18 @@ def main(args: argparse.Namespace) -> int:
     certificates = None if args.certs is None else Certificates.read(args.certs, role)
     tokens = read_job_tokens(args.token_file) if args.coordinator else None
     api = read_api_request(args, certificates)
+    observers = load_observers(request)
     restore = _write_run_info(run_dir, request)
     log = Log(_WHO, args.job, args.log_format, host=request.plan.host or socket.gethostname())
     terminal = LoggedTerminal(run_dir, log) if logged else make_terminal(live, run_dir)
+    for text in observers.left_out:
+        terminal.say(text)
     try:
         if tokens is not None:
-            job = run_on_host(args, request, certificates, tokens, terminal, log, restore)
+            job = run_on_host(args, request, observers, certificates, tokens, terminal, log, restore)
         else:
             log.run = lambda: run_dir.name
-            job = _run(request, terminal, api, args.health, restore)
+            job = _run(request, observers, terminal, api, args.health, restore)
         given = (certificates, tokens, None if api is None else api.tokens)
         return asyncio.run(watched(job, given, terminal.say, log.warn if logged else None)).exit_code
     except KeyboardInterrupt:  # before the first process was started
@@ -86,6 +90,7 @@ def main(args: argparse.Namespace) -> int:
 
 async def _run(
     request: run_flags.RunRequest,
+    observers: Observers,
     terminal: Terminal,
     api: "ApiRequest | None",
     health: str | None,
@@ -105,6 +110,8 @@ async def _run(
         files=files,
         report=journals.append,
         ledger_remade=restore,
+        detectors=observers.detectors,
+        responses=observers.responses,
     )
     coordinator = Coordinator(JobMachine(request.policy), effects=supervisor, clock=clock, journals=(journals,))
     _handle_signals(request.signals, coordinator, supervisor)

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from understudy.agent.logs import LogPlan, parse_std
@@ -46,6 +46,8 @@ class RunRequest:
     signals: tuple[signal.Signals, ...]
     drain_grace: float  # seconds between a SIGTERM to this host and its end, in which its ranks move away
     remarks: tuple[str, ...]  # flags that were accepted and have no effect
+    detectors: tuple[str, ...] = ()  # their names; empty: every one that works
+    responses: Mapping[str, str] = field(default_factory=dict)  # their names, by the kind of evidence
 
 
 # Looking at the progress pages costs a little of a core that the ranks could use.
@@ -78,7 +80,6 @@ def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_
             peer_snapshot_every=_at_least("--peer-snapshot-every", args.peer_snapshot_every, 0),
             checkpoint_dir=str(Path(args.checkpoint_dir).absolute()) if args.checkpoint_dir else "",
             checkpoint_every=_checkpoint_every(args),
-            on_straggler=_on_straggler(args),
             device_metrics=_metrics_address(args.device_metrics),
             grace=5.0 if args.shutdown_timeout is None else float(args.shutdown_timeout),
             look_every=min(_LOOKS_AT_MOST_EVERY, args.unresponsive_timeout / _LOOKS_PER_TIMEOUT),
@@ -88,6 +89,8 @@ def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_
         signals=_signals(args.signals_to_handle),
         drain_grace=_drain_grace(args),
         remarks=_remarks(args),
+        detectors=tuple(dict.fromkeys(comma_separated(args.detectors))),
+        responses=_responses(args),
     )
 
 
@@ -136,10 +139,18 @@ def _checkpoint_every(args: argparse.Namespace) -> int:
     return _at_least("--checkpoint-every", args.checkpoint_every, 0)
 
 
-def _on_straggler(args: argparse.Namespace) -> str:
+def _responses(args: argparse.Namespace) -> dict[str, str]:
     if args.on_straggler == "move" and args.coordinator:
         raise SettingsError("--on-straggler move: a host of many cannot ask for it yet; use note")
-    return str(args.on_straggler)
+    if args.on_evidence and args.coordinator:
+        raise SettingsError(f"--on-evidence {args.on_evidence}: a host of many cannot ask for it yet; leave it out")
+    responses = {} if args.on_straggler == "note" else {"straggler": str(args.on_straggler)}
+    for part in comma_separated(args.on_evidence):
+        kind, _, response = part.partition("=")
+        if not kind or not response:
+            raise SettingsError(f"--on-evidence {args.on_evidence}: give KIND=RESPONSE, as in straggler=move")
+        responses[kind] = response
+    return responses
 
 
 def _metrics_address(text: str) -> str:

@@ -11,6 +11,7 @@ from understudy.agent import inventory
 from understudy.agent.coordinator_client import CoordinatorClient, Introduction, Tell
 from understudy.agent.supervisor import Supervisor
 from understudy.cli.log import Log
+from understudy.cli.observers import Observers
 from understudy.cli.run_flags import RunRequest
 from understudy.cli.terminal import Terminal
 from understudy.files.background import BackgroundFiles
@@ -29,6 +30,7 @@ _LOOK_EVERY = 0.05  # seconds between two looks at whether a rank is still here
 async def run_on_host(
     args: argparse.Namespace,
     request: RunRequest,
+    observers: Observers,
     certificates: Certificates | None,
     tokens: JobTokens,
     terminal: Terminal,
@@ -47,6 +49,8 @@ async def run_on_host(
         say=terminal.say,
         files=files,
         ledger_remade=restore,
+        detectors=observers.detectors,
+        responses=observers.responses,
     )
     client = CoordinatorClient(
         _introduction(args, request, tokens, supervisor),

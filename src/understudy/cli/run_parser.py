@@ -224,6 +224,17 @@ def _add_detection_flags(parser: argparse.ArgumentParser) -> None:
     )
     _flag(group, "--on-straggler", choices=["note", "move"], default="note", help=text)
     text = (
+        "detectors to use, with commas between, as in straggler,device; `understudy plugins` lists what is there "
+        "(default: every one that works, those of installed packages as well)"
+    )
+    _flag(group, "--detectors", default="", help=text)
+    text = (
+        "what follows from evidence, as in KIND=RESPONSE,KIND=RESPONSE: note says so (the default of each kind), move "
+        "also asks for the rank to be moved to a spare, once; packages can bring further ones (docs/plugins.md). "
+        "--on-straggler move is short for straggler=move. One host only"
+    )
+    _flag(group, "--on-evidence", default="", help=text)
+    text = (
         "URL of the DCGM exporter of this host, as in http://localhost:9400/metrics; bad signs of a rank's device are "
         "reported. Never tried on a real device"
     )

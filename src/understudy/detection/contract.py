@@ -1,6 +1,8 @@
 """What a detector is: it looks at the ranks and says what it suspects. Third parties may write their own.
 
     class TooManySteps:
+        contract_version = 1
+
         def look(self, look: Look) -> tuple[Evidence, ...]:
             late = [seen for seen in look.ranks.values() if seen.page.step > 1_000_000]
             return tuple(
@@ -15,13 +17,14 @@ Two rules:
 2. Evidence is not membership. A detector says what it saw, in words that a person understands and with the numbers, and
    what it would do. What is done is decided elsewhere, and may be nothing.
 
-A detector that raises is not asked again; training goes on.
+A detector that raises, or returns what is no evidence, is not asked again; training goes on. How a package brings one
+is in docs/plugins.md; `contract_version` says for which version of this contract it was written.
 """
 
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from understudy.detection.progress import Place, Progress
 from understudy.foundation.ids import MemberId, Rank
@@ -70,6 +73,7 @@ class Evidence:
     member: MemberId | None = None
 
 
+@runtime_checkable
 class Detector(Protocol):
     """Called a few times per second, always with a later `now` or the same one."""
 

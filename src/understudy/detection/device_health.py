@@ -178,6 +178,8 @@ class DeviceHealth:
     """A detector. The first look at a member only learns what its device's counters are, for they never go down; states
     count from the first look on."""
 
+    contract_version = 1
+
     def __init__(self) -> None:
         self._known: dict[MemberId, _Known] = {}
 

@@ -102,6 +102,8 @@ class _Track:
 class StragglerDetector:
     """A rank that computes 1.5 times as long as before is found within 30 steps of 0.1 s or more."""
 
+    contract_version = 1
+
     def __init__(self) -> None:
         self._tracks: dict[MemberId, _Track] = {}
         self._done = -1  # the last step that was compared

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from understudy.errors import SettingsError
 from understudy.foundation.ids import MemberId
@@ -109,6 +110,12 @@ def network_interfaces(environment: Mapping[str, str] | None = None) -> tuple[st
     """Which ones the engine was told to use. Empty: it looks for itself."""
     values = os.environ if environment is None else environment
     return tuple(name.strip() for name in values.get("GLOO_SOCKET_IFNAME", "").split(",") if name.strip())
+
+
+def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Of this user; what is in it can be made again. It need not exist."""
+    values = os.environ if environment is None else environment
+    return Path(values.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "understudy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,10 +59,11 @@ class Attempt:
 
 
 class Backends:
-    """The backend of each group. `make` makes another one for a group."""
+    """The backend of each group. `own`: the type of those that the engine has made. `make` makes another one for a
+    group."""
 
-    def __init__(self, device: torch.device, make: Callable[[GroupName, dist.ProcessGroup], Any]) -> None:
-        self._device, self._make = device, make
+    def __init__(self, device: torch.device, own: _Type, make: Callable[[GroupName, dist.ProcessGroup], Any]) -> None:
+        self._device, self._own, self._make = device, own, make
         self._attempts: list[Attempt] = []  # those that may not be over yet
         self._of: dict[GroupName, dict[_Type, Any]] = {}  # of groups on which an attempt was stuck
 
@@ -76,7 +77,7 @@ class Backends:
         current = group._get_backend(self._device)
         if not self._is_busy(current):
             return current
-        made = self._of.setdefault(name, {_Type.GLOO: current})
+        made = self._of.setdefault(name, {self._own: current})
         for kind in _TYPES:
             if kind not in made:
                 made[kind] = self._make(name, group)

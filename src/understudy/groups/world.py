@@ -27,9 +27,8 @@ from torch.distributed.distributed_c10d import GroupName
 
 from understudy.errors import RegroupError, StepAbandoned
 from understudy.foundation.ids import Generation, Rank
-from understudy.foundation.settings import network_interfaces
+from understudy.groups.communicators import CommunicatorFamily
 from understudy.groups.connecting import Backends
-from understudy.groups.connections import Connections
 from understudy.groups.setup_replay import Recorder, Recording, Replayer
 from understudy.groups.store import InterruptibleStore
 
@@ -40,12 +39,13 @@ PAIRS = "pairs"  # what their connections are called, all together
 
 
 class World:
-    """The groups of one member. `store` is shared by all members; `abandoned` interrupts every wait; `formed` is told
-    of the connections of each group."""
+    """The groups of one member. `family` makes their backends; `store` is shared by all members; `abandoned` interrupts
+    every wait; `formed` is told of the connections of each group."""
 
     def __init__(
         self,
         *,
+        family: CommunicatorFamily,
         rank: Rank,
         size: int,
         founded_in: Generation,
@@ -56,9 +56,9 @@ class World:
         formed: Callable[[Generation, list[int]], None] = lambda _, __: None,
     ) -> None:
         self.rank, self.size, self.device, self.timeout = rank, size, device, timeout
-        self.store = store
+        self._family, self.store = family, store
         self._founded_in = self._generation = founded_in
-        self.connections = Connections(
+        self.connections = family.links(
             exists=lambda name: name in c10d._world.pg_names.values(),
             formed=lambda connections: formed(self._generation, connections),
         )
@@ -71,25 +71,25 @@ class World:
         self._everybody: dict[str, list[int]] = {}  # by group: its members, whether they are present or not
         self._shown: dict[Generation, list[str]] = {}  # keys of ours in the store
         self._without_peers: set[str] = set()  # groups that were made in the sandbox and have no real backend yet
-        self._backends = Backends(device, self._make_backend)
+        self._backends = Backends(device, family.backend_type, self._make_backend)
 
     # -- beginning ----------------------------------------------------------------------------------------------------
 
-    def found(self, backend: str) -> None:
+    def found(self) -> None:
         """A new world: all members form the default group together."""
         self._recorder = Recorder(self.on_collective)
         self._make_groups_by(self._make_and_remember)
         dist.init_process_group(
-            backend, rank=self.rank, world_size=self.size, store=self._root_store(), timeout=self.timeout
+            self._family.backend, rank=self.rank, world_size=self.size, store=self._root_store(), timeout=self.timeout
         )
 
-    def enter_sandbox(self, backend: str, recording: Recording) -> None:
+    def enter_sandbox(self, recording: Recording) -> None:
         """A joiner's world without peers, for its setup and its rehearsal. `recording`: what the rank was told in its
         own setup."""
         importlib.import_module("torch.testing._internal.distributed.fake_pg")  # makes the backend known
         self._replayer = Replayer(recording)
         self._make_groups_by(self._make_without_peers)
-        dist.init_process_group(backend, rank=self.rank, world_size=self.size, store=HashStore())
+        dist.init_process_group(self._family.backend, rank=self.rank, world_size=self.size, store=HashStore())
 
     def finish_recording(self) -> Recording:
         """The world is established: what was heard so far is what a joiner will be told."""
@@ -204,7 +204,7 @@ class World:
         name, own = self._bridge_name, 0 if leaver else 1
         store = PrefixStore(f"{name}/{generation}", self.store)
         with self.connections.forming(name):
-            backend = dist.ProcessGroupGloo(store, own, 2, self._gloo_options([0, 1]))
+            backend = self._family.make(store, own, [0, 1], self.timeout)
             self._connect(backend, generation, name, own, [0, 1])
         return Bridge(backend, peer=1 - own)
 
@@ -244,7 +244,7 @@ class World:
         with self.connections.forming(PAIRS):
             for pair in pairs:
                 store = PrefixStore(f"{PAIRS}/{pair}/{generation}", self.store)
-                backend = dist.ProcessGroupGloo(store, pair.index(self.rank), 2, self._gloo_options([0, 1]))
+                backend = self._family.make(store, pair.index(self.rank), [0, 1], self.timeout)
                 key = f"{PAIRS}/{pair}/{generation}/{self.rank}"
                 self._show(generation, key, backend.get_reconfigure_handle())
                 backends[pair] = backend
@@ -266,8 +266,8 @@ class World:
         self._without_peers.discard(name)
         self._replayer.leave(group)
         backend = self._make_backend(name, group)
-        group._register_backend(self.device, dist.ProcessGroup.BackendType.GLOO, backend)
-        group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        group._register_backend(self.device, self._family.backend_type, backend)
+        group._set_default_backend(self._family.backend_type)
         group._set_group_name(name)
 
     def _make_backend(self, name: GroupName, group: dist.ProcessGroup) -> Any:
@@ -277,16 +277,7 @@ class World:
         if group is not dist.group.WORLD:
             store = PrefixStore(f"{dist.group.WORLD.group_name}/", store)  # type: ignore[union-attr]
         store = PrefixStore(f"{self.device.type}/", PrefixStore(f"{name}/", store))
-        return dist.ProcessGroupGloo(store, ranks.index(self.rank), len(ranks), self._gloo_options(ranks))
-
-    def _gloo_options(self, ranks: list[int]) -> Any:
-        options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-        options._timeout = self.timeout
-        options._devices = _gloo_devices()
-        options._threads = 2
-        options.enable_reconfigure = True
-        options.global_ranks_in_group = ranks
-        return options
+        return self._family.make(store, ranks.index(self.rank), ranks, self.timeout)
 
     def be_alone(self, group: dist.ProcessGroup, unique: int) -> None:
         """Make a group a world of one, so that an engine whose backward needs real collectives can rehearse."""
@@ -328,13 +319,6 @@ class Patient:
 
     def wait(self) -> None:
         self._work.wait(_PATIENCE)
-
-
-def _gloo_devices() -> list[Any]:
-    """The same that the founders' groups have, which the engine has made."""
-    make = dist.ProcessGroupGloo
-    named = [make.create_device(interface=name) for name in network_interfaces()]
-    return named or [make.create_default_device()]
 
 
 def _argument(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -1,9 +1,9 @@
 """`join()`: this process becomes a member of the job, or runs without protection.
 
 A spare waits here, warm, until it is given a rank. What this version can protect is checked before anything is built on
-it: torch 2.15, on CPUs, with gloo. Groups are re-formed in place with functions of torch that are not public, and
-blocked collectives are freed by breaking gloo's connections. With another torch, or on an accelerator, that would fail
-at the first fault instead of now.
+it: torch 2.15, on CPUs, with gloo or a family of communicators that another package brings. Groups are re-formed in
+place with functions of torch that are not public, and blocked collectives are freed by breaking their connections. With
+another torch, or on an accelerator, that would fail at the first fault instead of now.
 """
 
 import sys
@@ -17,8 +17,11 @@ from torch._C._distributed_c10d import HashStore
 from understudy.detection.progress import Place, ProgressWriter
 from understudy.errors import UsageError
 from understudy.foundation.settings import PlainSettings, WorkerSettings, publish_rank
+from understudy.groups.communicators import CommunicatorFamily
 from understudy.groups.store import InterruptibleStore
 from understudy.groups.world import World
+from understudy.plugins import registry
+from understudy.plugins.kinds import COMMUNICATOR
 from understudy.protocol.commands import AssignRank
 from understudy.training import fork_server
 from understudy.training.control import ControlLine
@@ -29,6 +32,7 @@ from understudy.training.script_errors import ScriptErrors, report_error
 from understudy.training.status import MemberStatus
 from understudy.training.warmup import prefault, warm_up
 
+_USUAL_BACKEND = "gloo"
 _TORCH = (2, 15)
 _SPARE_PATIENCE = 0.3  # a founding member is told its rank at once; a process that waits longer than this is a spare
 
@@ -58,11 +62,11 @@ def join(
                 "torch.distributed is initialised already: understudy.join() makes the default process group; remove "
                 "your own call of init_process_group"
             )
-        check_supported(backend)
+        family = check_supported(backend)
     except UsageError as error:
         _report_before_joining(settings, error)
         raise
-    return _join_protected(settings, backend, seed, tracked, timeout)
+    return _join_protected(settings, family, seed, tracked, timeout)
 
 
 def _report_before_joining(settings: WorkerSettings, error: UsageError) -> None:
@@ -92,7 +96,9 @@ def _join_plain(backend: str | None, seed: int, tracked: bool, timeout: timedelt
     )
 
 
-def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tracked: bool, timeout: timedelta) -> Job:
+def _join_protected(
+    settings: WorkerSettings, family: CommunicatorFamily, seed: int, tracked: bool, timeout: timedelta
+) -> Job:
     progress = ProgressWriter(settings.progress_file)
     control = ControlLine(settings.socket, settings.member, settings.token)
     assignment = control.await_assignment(_SPARE_PATIENCE) or _wait_as_spare(control, progress)
@@ -109,6 +115,7 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
     device = _device(assignment.slot)
     status = MemberStatus(control, progress)
     world = World(
+        family=family,
         rank=assignment.rank,
         size=assignment.world_size,
         founded_in=assignment.founded_in,
@@ -120,9 +127,9 @@ def _join_protected(settings: WorkerSettings, backend: str | None, seed: int, tr
     )
     member = make_member(settings, control, status, world, tracked=tracked)
     if status.joiner:
-        world.enter_sandbox(backend or _backend_for(device), member.replicas.inherit())
+        world.enter_sandbox(member.replicas.inherit())
     else:
-        world.found(backend or _backend_for(device))
+        world.found()
     seed_all(seed)
     _report_uncaught_errors(member.errors)
     return Job(
@@ -174,8 +181,8 @@ def _backend_for(device: torch.device) -> str:
     return "nccl" if device.type == "cuda" else "gloo"
 
 
-def check_supported(backend: str | None) -> None:
-    """UsageError when a fault could not be recovered here."""
+def check_supported(backend: str | None) -> CommunicatorFamily:
+    """What makes the backends of the process groups. UsageError when a fault could not be recovered here."""
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version != _TORCH:
         wanted = ".".join(map(str, _TORCH))
@@ -190,5 +197,5 @@ def check_supported(backend: str | None) -> None:
             "yet: nothing could be recovered. Run the script under torchrun instead, or hide the devices "
             "(CUDA_VISIBLE_DEVICES='') to train on the CPU"
         )
-    if backend not in (None, "gloo"):
-        raise UsageError(f"join(backend={backend!r}): only gloo can be protected yet; leave it out")
+    family: CommunicatorFamily = registry.named(COMMUNICATOR, backend or _USUAL_BACKEND, f"join(backend={backend!r})")
+    return family

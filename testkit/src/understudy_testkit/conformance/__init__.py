@@ -1,5 +1,6 @@
-"""Suites that check a part against its contract, one module for each contract. A part may be ours or a third party's.
+"""Suites that check a plugin against its contract, one module for each kind. A plugin may be ours or a third party's.
 
-Belongs here: rules that every part of a kind must keep, and made-up stories that try them. Must never be here: torch,
-processes, real time, and tests of what one part is for.
+Belongs here: rules that every plugin of a kind must keep, and made-up stories that try them. Must never be here:
+processes, and tests of what one plugin is for; and torch and real time only where a contract is about them
+(`communicators`, `stores`). `understudy plugins --check` runs the suites.
 """

@@ -11,12 +11,13 @@ Every rule tells the detector a made-up story, on a clock that is moved by hand.
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import FunctionType, ModuleType
 
 from understudy.detection.contract import Action, Detector, Evidence, Look, RankLook
 from understudy.detection.progress import KEPT_STEPS, Compute, Place, Progress
 from understudy.foundation.ids import MemberId, Rank
+from understudy_testkit.conformance.rule import NotConforming, Rule, check_all
 
 _EVEN_STEPS = 2000
 _STEP_SECONDS = 0.5
@@ -24,27 +25,13 @@ _GENERATIONS_OF_MEMBERS = 40
 _GROWTH_ALLOWED = 1.5  # caches fill up in the first part of a story; what grows with every member goes far beyond
 
 
-class NotConforming(AssertionError):
-    """A detector breaks a rule of the contract; the message says which, and how."""
-
-
 MakeDetector = Callable[[], Detector]
 Story = Callable[[], Iterator[Look]]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    name: str
-    check: Callable[[MakeDetector], None]
-
-
 def check(make: MakeDetector) -> None:
     """Every rule in turn; `make` must return a new detector each time. NotConforming at the first that is broken."""
-    for rule in RULES:
-        try:
-            rule.check(make)
-        except NotConforming as broken:
-            raise NotConforming(f"{rule.name}: {broken}") from None
+    check_all(RULES, make)
 
 
 # -- stories ----------------------------------------------------------------------------------------------------------
@@ -298,7 +285,7 @@ def _parts(thing: object) -> list[object]:
     )
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Rule[Detector], ...] = (
     Rule("survives everything, and gives a reason with all that it says", _gives_reasons),
     Rule("says nothing where nothing happens", _is_quiet),
     Rule("says the same to the same story", _is_deterministic),
