@@ -1,5 +1,5 @@
-"""What a state_store promises when a leadership ends from outside, on memory and on a real etcd; and what only etcd can be
-put through. The rest of what state stores promise is in the suite of stores, which tests/plugins runs on both.
+"""What a state store promises when a leadership ends from outside, on memory and on a real etcd; and what only etcd can
+be put through. The rest of what state stores promise is in the suite of stores, which tests/plugins runs on both.
 """
 
 import asyncio
