@@ -17,7 +17,7 @@ LINES_OF_A_LEDGER = ("understudy.ledger.records.DecisionRecord", "understudy.pro
 
 GREETING = {
     ("understudy.agent.coordinator_client", "wire.Attend"),  # from what the operator has said on the command line
-    ("understudy.coordinator.leading", "ev.HostJoined"),  # a host asks; that it has joined only the coordinator can say
+    ("understudy.coordinator.leader", "ev.HostJoined"),  # a host asks; that it has joined only the coordinator can say
 }
 LINES = {
     ("understudy.coordinator.coordinator", "DecisionRecord"),
