@@ -105,6 +105,31 @@ def test_what_a_member_did_before_it_was_stopped_does_not_count_as_stopped() -> 
     assert seen.condition is Condition.STOPPED and seen.seconds <= 1.0 + LOOK
 
 
+@pytest.mark.parametrize("traced", [False, True])
+def test_time_in_which_a_process_was_held_does_not_count_as_busy(traced: bool) -> None:
+    world = World()
+    world.pass_time(10.0, keep_moving=(0,))  # 1 is busy in its script
+    world.kernel[world.m(1)] = Kernel("t" if traced else "T", traced=traced)
+    said, world.answers[world.m(1)] = world.answers[world.m(1)], lambda _now: None
+    events = world.pass_time(120.0, keep_moving=(0,))
+    assert world.last(events, 1).seconds >= 100.0
+    world.kernel[world.m(1)] = Kernel("R")
+    world.answers[world.m(1)] = said
+    world.watch.watch_closely(world.now)
+    seen = world.last(world.pass_time(5.0, keep_moving=(0,)), 1)
+    assert seen.condition is Condition.BUSY and 13.0 <= seen.seconds <= 16.0
+
+
+def test_a_process_that_its_debugger_leaves_stopped_is_stopped_from_then_on() -> None:
+    world = World()
+    world.kernel[world.m(1)] = Kernel("t", traced=True)
+    world.pass_time(60.0, keep_moving=(0,))
+    world.kernel[world.m(1)] = Kernel("T")
+    world.watch.watch_closely(world.now)
+    seen = world.last(world.pass_time(1.0, keep_moving=(0,)), 1)
+    assert seen.condition is Condition.STOPPED and seen.seconds <= 1.0 + LOOK
+
+
 def test_a_control_thread_that_sleeps_although_it_was_asked_is_deaf() -> None:
     world = World()
     world.pass_time(2.0, keep_moving=(0, 1))

@@ -7,6 +7,7 @@ it, at no cost for members that move. The kernel says whether a process is stopp
   although it was asked is deaf. Every member is asked once in the beginning, so that this thread is known.
 - If this watch itself did not run for a while (the machine stood still, the agent was stopped), that time counts for
   no member: it was the same for all.
+- Time in which a process is stopped or held by a debugger does not count as busy: it could do nothing.
 - A busy member whose stack and CPU time, its children's included, stay the same is told apart from one that works.
 
 What is seen is told (`ActivityObserved`) when something is wrong, when it was asked for, and once more when all is well
@@ -51,16 +52,30 @@ class _Seen:
     answer: ActivityReport | None = None
     answered_at: float = 0.0
     unchanged_since: float | None = None
-    stopped_since: float | None = None
-    ran_at: float | None = None  # when the kernel last said that it is not stopped
+    held: Condition | None = None  # stopped, or traced
+    held_since: float = 0.0
+    ran_at: float | None = None  # when the kernel last said that it is not held
 
     def shift(self, seconds: float) -> None:
         """So much time counts for no member."""
         self.since += seconds
-        for name in ("asked_at", "unanswered_since", "unchanged_since", "stopped_since", "ran_at"):
+        self.held_since += seconds
+        for name in ("asked_at", "unanswered_since", "unchanged_since", "ran_at"):
             value = getattr(self, name)
             if value is not None:
                 setattr(self, name, value + seconds)
+
+    def look_at(self, now: float, kernel: Kernel) -> None:
+        """A process that was held and goes on has been busy for as long as it had been before."""
+        held = Condition.TRACED if kernel.traced else Condition.STOPPED if is_stopped(kernel.state) else None
+        if held is not self.held:
+            if self.held is not None:
+                self.shift(now - self.held_since)
+                self.asked_at, self.unanswered_since, self.ran_at = None, None, now
+            # it may have been stopped right after the last sign of life
+            self.held, self.held_since = held, self.since if self.ran_at is None else self.ran_at
+        if held is None:
+            self.ran_at = now
 
 
 @dataclass(slots=True)
@@ -142,21 +157,15 @@ class LivenessWatch:
         if now - seen.since < QUIET:
             return Sighting(member=member, condition=Condition.MOVING) if page.place not in _UNJUDGED else None
         kernel = kernel_of(member, None if seen.answer is None else seen.answer.control_thread)
-        if not is_stopped(kernel.state) or kernel.traced:
-            seen.stopped_since, seen.ran_at = None, now
-        elif seen.stopped_since is None:  # it may have been stopped right after the last sign of life
-            seen.stopped_since = seen.since if seen.ran_at is None else seen.ran_at
+        seen.look_at(now, kernel)
         return self._sighting(now, member, seen, kernel)
 
     def _sighting(self, now: float, member: MemberId, seen: _Seen, kernel: Kernel) -> Sighting | None:
         place, outside = seen.page.place, seen.page.place is not Place.IN_STEP
         if place is Place.RELEASED:
             return None
-        if kernel.traced:
-            return Sighting(member=member, condition=Condition.TRACED, seconds=now - seen.since, outside=outside)
-        if seen.stopped_since is not None:
-            stopped = now - seen.stopped_since
-            return Sighting(member=member, condition=Condition.STOPPED, seconds=stopped, outside=outside)
+        if seen.held is not None:
+            return Sighting(member=member, condition=seen.held, seconds=now - seen.held_since, outside=outside)
         if place in (Place.STARTING, Place.PARKED):
             return None
         deaf = 0.0 if seen.unanswered_since is None else now - seen.unanswered_since

@@ -83,6 +83,12 @@ class SimulatedMember:
     def alive(self) -> bool:
         return self.phase is not MemberPhase.ENDED
 
+    def halted_between(self, since: float, until: float) -> float:
+        """Seconds in which it was stopped, or held by a debugger, and could do nothing."""
+        if self.halted is None or self.hung:
+            return 0.0
+        return max(0.0, min(until, self.halted_until) - max(since, self.halted_since))
+
     @property
     def holds(self) -> StepNumber | None:
         return None if self.state is None else StepNumber(len(self.state))

@@ -36,7 +36,7 @@ def sighting_of(member: SimulatedMember, now: float, moved_at: float) -> Sightin
         return Sighting(member=member.id, condition=member.halted, seconds=seconds, outside=outside)
     if member.rank is None:
         return None
-    silent = now - moved_at
+    silent = _silence(member, now, moved_at)
     receiving = member.phase is MemberPhase.RECEIVING and member.receives
     if silent < QUIET or receiving:
         return Sighting(member=member.id, condition=Condition.MOVING)
@@ -51,6 +51,11 @@ def sighting_of(member: SimulatedMember, now: float, moved_at: float) -> Sightin
         recovering=member.phase in _RECOVERS,
         heard=member.heard,
     )
+
+
+def _silence(member: SimulatedMember, now: float, moved_at: float) -> float:
+    """While it was held it could do nothing."""
+    return now - moved_at - member.halted_between(moved_at, now)
 
 
 def suspicious(sightings: Iterable[Sighting]) -> bool:
@@ -70,9 +75,10 @@ def check_kill(world: "Simulation", victim: SimulatedMember) -> None:
     gone = victim.hung or (victim.halted is not None and now < victim.halted_until + _SLACK)
     if gone and victim.halted is Condition.TRACED:
         raise Violation(f"8: {victim.id} (rank {victim.rank}) is held by a debugger, and was ended")
-    silent = now - world.moved_at.get(victim.id, 0.0)
+    moved_at = world.moved_at.get(victim.id, 0.0)
+    silent = now - moved_at - victim.halted_between(moved_at, now)
     if victim.busy_until and now < victim.busy_until + _SLACK:
-        silent = max(silent, now - victim.busy_since)
+        silent = max(silent, now - victim.busy_since - victim.halted_between(victim.busy_since, now))
     limit = policy.busy_timeout / 2 if victim.phase in _IN_STEP else policy.idle_timeout
     stuck = silent >= policy.stall_floor and victim.phase in _WAITS and victim.phase not in _RECOVERS
     if not gone and silent < limit and not stuck:

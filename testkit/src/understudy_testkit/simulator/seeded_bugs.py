@@ -22,6 +22,7 @@ from understudy.protocol.pool import SparePool
 from understudy.protocol.positions import Position
 from understudy.protocol.reasons import Code, because
 from understudy.protocol.watchdog import Watchdog
+from understudy_testkit.simulator import observing
 from understudy_testkit.simulator import ordinary_scenarios as ordinary
 from understudy_testkit.simulator.active_scenarios import play_with_flips, play_with_moves, play_with_undrains
 from understudy_testkit.simulator.cluster_scenarios import play_on_cluster
@@ -177,6 +178,10 @@ def _without_leavers(watch: Watchdog) -> list[Any]:
     return [member for member in _needed_now(watch) if member.id not in leavers]
 
 
+def _all_of_it(_member: SimulatedMember, now: float, moved_at: float) -> float:
+    return now - moved_at
+
+
 def _no_commands(*_: Any) -> list[Command]:
     return []
 
@@ -199,6 +204,15 @@ SEEDED_BUGS = (
         liveness.UNRESPONSIVE,
         ordinary.play_slow,
         first=780,
+    ),
+    SeededBug(
+        "time under a debugger counts as busy",
+        observing,
+        "_silence",
+        _all_of_it,
+        ordinary.play_slow,
+        10,
+        first=4140,
     ),
     SeededBug(
         "a report that was lost ends a rank", liveness, "_is_stuck", _waiting_for_word_is_stuck, ordinary.play_lossy
