@@ -26,7 +26,7 @@ async def serve(folder: Path, kind: str) -> None:
     else:
         port = await HealthServer({"/health": lambda: {"healthy": True}}, say=say).open("127.0.0.1:0", certificates)
     probes = HealthServer({"/health": lambda: {"healthy": True}}, flag="--health", say=say)
-    print(port, await probes.open_to_everybody("127.0.0.1:0"), flush=True)
+    print(port, await probes.open_unauthenticated("127.0.0.1:0"), flush=True)
     await asyncio.Event().wait()
 
 

@@ -80,7 +80,7 @@ class RollsDice(Silent):
     [
         (CriesWolf, "says nothing where nothing happens: .*a wolf!"),
         (WithoutReason, "without a kind or a reason"),
-        (MovesNobody, "wants to move nobody"),
+        (MovesNobody, "wants to move, and names no rank"),
         (TripsOverTheVanished, "raised AssertionError: where is it?"),
         (NeverForgets, "forgets members that have vanished: .*grew"),
         (RollsDice, "answered differently"),

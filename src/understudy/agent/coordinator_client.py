@@ -188,17 +188,17 @@ class CoordinatorClient:
         pause = _FIRST_PAUSE
         complained: set[tuple[str, str]] = set()  # once for each reason, until there is a coordinator again
         while not self.given_up:
-            for_whom = await self._go_round(complained)
-            if for_whom is not None:
+            lost = await self._go_round(complained)
+            if lost is not None:
                 pause, complained = _FIRST_PAUSE, set()
-                self._addresses.remove(for_whom)
-                self._addresses.append(for_whom)  # if it still leads, the others will say so
+                self._addresses.remove(lost)
+                self._addresses.append(lost)  # if it still leads, the others will say so
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # thousands of hosts may be looking for a leader
             pause = min(_LONGEST_PAUSE, pause * 1.6)
 
     async def _go_round(self, complained: set[tuple[str, str]]) -> str | None:
-        """Ask every coordinator once; the one that is named as the leader comes next. Returns whose connection was
-        lost, if one was."""
+        """Ask every coordinator once; the one that is named as the leader comes next. Returns the address of the
+        coordinator whose connection was lost, if one was."""
         waiting, tried = deque(self._addresses), set[str]()
         while waiting:
             address = waiting.popleft()

@@ -144,7 +144,7 @@ class ForkServer:
                     self._give_up(None)
 
     def _give_up(self, why: str | None) -> None:
-        """Ends the fork server. What becomes of those who wait for it is settled when it has ended."""
+        """Ends the fork server. Workers that it has not forked are started without it when it has ended."""
         self._why = self._why or why
         self._end_line()
         if self.process is not None and self.process.alive:

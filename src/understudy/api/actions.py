@@ -108,7 +108,7 @@ class Actions:
         self._metrics.action(call.action, said)
         self._audit.write(
             self._interface,
-            who=caller.name,
+            caller=caller.name,
             action=call.action,
             outcome=said,
             reason=reason,
@@ -186,7 +186,7 @@ class Actions:
         labels = {name: value[:_LONGEST_LABEL] for name, value in alert.labels.items()}
         asked = {"alert": alert.name[:256], "source": alert.source, "labels": labels, "started": alert.started}
         self._audit.write(
-            self._interface, who=caller.name, action=action, outcome=outcome, reason=why, asked=asked, key=alert.key
+            self._interface, caller=caller.name, action=action, outcome=outcome, reason=why, asked=asked, key=alert.key
         )
 
 

@@ -41,7 +41,7 @@ LeaderUrl = Callable[[], Awaitable[str]]
 """Where the API of the coordinator that leads is; empty: that is not known."""
 
 
-async def _nobody_knows() -> str:
+async def _unknown_leader() -> str:
     return ""
 
 
@@ -59,7 +59,7 @@ class Settings:
     on_fault: Callable[[Exception], None] = lambda _: None
     certificates: Certificates | None = None
     store_certificates: Certificates | None = None
-    leader_url: LeaderUrl = _nobody_knows
+    leader_url: LeaderUrl = _unknown_leader
     webhooks: Mapping[str, WebhookFormat] = field(default_factory=lambda: registry.ours(WEBHOOK))
     say: Callable[[str], None] = lambda _: None
 

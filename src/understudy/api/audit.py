@@ -19,7 +19,7 @@ class Audit:
         self,
         interface: JobInterface,
         *,
-        who: str,
+        caller: str,
         action: str,
         outcome: str,
         reason: str,
@@ -31,7 +31,7 @@ class Audit:
         record = AuditRecord(
             at=interface.now(),
             time=datetime.datetime.fromtimestamp(time.time()).astimezone().isoformat(timespec="milliseconds"),
-            who=who,
+            who=caller,
             action=action,
             outcome=outcome,
             reason=reason,

@@ -13,7 +13,7 @@ from typing import Any
 
 from understudy.api.limits import Bucket, Buckets, Limits
 from understudy.api.metrics import Metrics
-from understudy.api.tokens import ANYBODY, Caller, Role, Tokens
+from understudy.api.tokens import ANONYMOUS, Caller, Role, Tokens
 from understudy.foundation.clock import Clock
 from understudy.wire.connections import peer_of
 from understudy.wire.roles import Certified, PartyRole
@@ -116,7 +116,7 @@ class AccessControl:
     def _admit(self, scope: Scope) -> Caller:
         path = str(scope["path"])
         role, bucket = next(((role, bucket) for start, role, bucket in _ROLES if path.startswith(start)), _READ)
-        caller = ANYBODY if self._tokens is None else self._caller(scope, self._tokens)
+        caller = ANONYMOUS if self._tokens is None else self._caller(scope, self._tokens)
         if not caller.may(role):
             self._limit(caller.name, Bucket.STRANGER)
             raise Refused(403, "role", *_why_not(caller, role, self._tokens is None))

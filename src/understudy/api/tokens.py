@@ -46,7 +46,7 @@ class Caller:
         return role in self.roles or (role is Role.READ and Role.ACT in self.roles)
 
 
-ANYBODY = Caller("any client on this host", frozenset({Role.READ}))
+ANONYMOUS = Caller("any client on this host", frozenset({Role.READ}))
 """The caller where no tokens are asked for: may read, and ask for nothing."""
 
 

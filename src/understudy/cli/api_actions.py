@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser, text: str) -> None:
 
 def ask(args: argparse.Namespace, page: str, wanted: Mapping[str, object]) -> int:
     """Prints what was decided, why, and what to do next."""
-    reason = args.reason or f"asked by {_who()} on the command line"
+    reason = args.reason or f"asked by {_user()} on the command line"
     try:
         answer = client_for(args).post(
             f"/v1/actions/{page}", {**wanted, "reason": reason[:500], "dry_run": bool(args.dry_run)}
@@ -40,7 +40,7 @@ def answer_lines(answer: Mapping[str, Any]) -> list[str]:
     return [*lines, f"next: {answer['advice']}"]
 
 
-def _who() -> str:
+def _user() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):

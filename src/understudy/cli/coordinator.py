@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from understudy.api.setup import ApiRequest
 
 _FAREWELL_TIMEOUT = 15.0  # seconds for agents to hear of the end and to leave
-_ASK_WHO_LEADS_EVERY = 1.0
+_ASK_FOR_LEADER_EVERY = 1.0  # seconds
 _FLUSH_TIMEOUT = 10.0  # seconds that a disk may take at the end
 
 
@@ -285,4 +285,4 @@ async def _farewell(leader: Leader, log: Log) -> None:
 async def _watch_leader(state_store: StateStore, service: Service) -> None:
     while True:
         service.leads = await state_store.leader()
-        await asyncio.sleep(_ASK_WHO_LEADS_EVERY)
+        await asyncio.sleep(_ASK_FOR_LEADER_EVERY)

@@ -24,12 +24,12 @@ _WARNINGS = frozenset(
 
 
 class Log:
-    """`host`: where it is said. `run`: which run of the job it is, as soon as that is known. Implements
-    `coordinator.effects.Journal` and `agent.coordinator_client.Tell`."""
+    """`name`: of the program that speaks, `who` in JSON. `host`: where it is said. `run`: which run of the job it is,
+    as soon as that is known. Implements `coordinator.effects.Journal` and `agent.coordinator_client.Tell`."""
 
     def __init__(
         self,
-        who: str,
+        name: str,
         job: str,
         form: str,
         *,
@@ -38,7 +38,7 @@ class Log:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.run: Callable[[], str] = lambda: ""
-        self._who, self._job, self._form, self._host = who, job, form, host
+        self._name, self._job, self._form, self._host = name, job, form, host
         self._stream, self._wall = stream, wall
 
     def say(self, text: str) -> None:
@@ -52,9 +52,9 @@ class Log:
         """`details`: for machines only. An `exit_code` other than 0 makes it an error."""
         at = datetime.fromtimestamp(self._wall(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         level = "error" if details.get("exit_code") else "warning" if code in _WARNINGS else "info"
-        line = f"{at} {self._who} on {self._host}: {text}"
+        line = f"{at} {self._name} on {self._host}: {text}"
         if self._form == "json":
-            said = {"time": at, "level": level, "code": code, "who": self._who, "host": self._host, "job": self._job}
+            said = {"time": at, "level": level, "code": code, "who": self._name, "host": self._host, "job": self._job}
             line = json.dumps({**said, "run": self.run(), "text": text, **details})
         with contextlib.suppress(OSError):  # its reader is gone; the job goes on
             print(line, file=self._stream or sys.stderr, flush=True)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from understudy.api.setup import ApiRequest
 
 add_arguments = run_parser.add_arguments
-_WHO = "understudy agent"  # in its log
+_LOG_NAME = "understudy agent"
 _STEPPED = (*STEPPING, Place.RELEASED)
 _LAST_WORDS = 1.0  # seconds for what is written when the workers have ended; the rest had its time before
 
@@ -72,7 +72,7 @@ def main(args: argparse.Namespace) -> int:
     api = read_api_request(args, certificates)
     observers = load_observers(request)
     restore = _write_run_info(run_dir, request)
-    log = Log(_WHO, args.job, args.log_format, host=request.plan.host or socket.gethostname())
+    log = Log(_LOG_NAME, args.job, args.log_format, host=request.plan.host or socket.gethostname())
     terminal = LoggedTerminal(run_dir, log) if logged else make_terminal(live, run_dir)
     for text in observers.left_out:
         terminal.say(text)

@@ -250,9 +250,9 @@ def recovery_lines(record: RecoveryRecord) -> list[str]:
     shown += [f"    {reason}" for reason in record.reasons]
     shown.append(f"    verdict  {record.verdict}")
     for rank, old, new in record.swaps:
-        shown.append(f"    rank {rank}   {old or 'nobody'} -> {new}")
+        shown.append(f"    rank {rank}   {old or 'no member'} -> {new}")
     if not record.swaps:
-        shown.append("    nobody was replaced")
+        shown.append("    no member was replaced")
     phases = [f"{name} {record.phases[name] * 1000:.0f}" for name in _PHASES if name in record.phases]
     received = f"; {record.received_bytes / 1e6:.1f} MB received" if record.received_bytes else ""
     shown.append(f"    ms       {' | '.join(phases)}{received}")

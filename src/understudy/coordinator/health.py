@@ -59,7 +59,7 @@ class HealthServer:
         check_address(self._flag, address, certificates)
         return self._open(address, None if certificates is None else certificates.server_context())
 
-    async def open_to_everybody(self, address: str) -> int:
+    async def open_unauthenticated(self, address: str) -> int:
         """Without certificates, on any address: only for pages that tell nothing about the job. Returns the port."""
         return self._open(address, None)
 

@@ -25,7 +25,7 @@ async def serving_probes(
         return {"ready": True}
 
     server = HealthServer({"/health": lambda: {"healthy": True}, "/ready": ready}, flag="--health", say=say)
-    port = await server.open_to_everybody(address)
+    port = await server.open_unauthenticated(address)
     say(f"/health and /ready for probes on port {port}")
     try:
         yield

@@ -28,7 +28,7 @@ _TYPES = (_Type.GLOO, _Type.UCC, _Type.MPI, _Type.XCCL, _Type.NCCL)  # CUSTOM: a
 
 
 class Attempt:
-    """One attempt to connect a backend to those who showed these handles. Begins at once."""
+    """One attempt to connect a backend to the peers that showed these handles. Begins at once."""
 
     def __init__(self, backend: Any, unique: int, handles: list[str], timeout: timedelta) -> None:
         self.backend = backend

@@ -105,7 +105,10 @@ class Engines:
                 "DDP with static_graph=True changes its buckets after a later step: not all ranks would have the same"
             )
         if not self._ddp and not self._fsdp_roots:
-            return "no protected module is in DDP or FSDP2: who averages the gradients, and over how many, is not known"
+            return (
+                "no protected module is in DDP or FSDP2: how gradients are averaged, and over how many ranks, "
+                "is not known"
+            )
         return None
 
     def forget_iteration(self) -> None:

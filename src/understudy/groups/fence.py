@@ -1,8 +1,8 @@
 """The fence between ranks of one host: all have arrived before any passes, through shared memory.
 
 A barrier over gloo costs eight small messages and a dozen thread switches per step. Ranks on one host need none of it:
-each writes the step it has arrived at into its own slot of a mapped page, and a futex wakes those who wait. Every
-generation has a page of its own, so a process of an old one can never be counted in a new one.
+each writes the step it has arrived at into its own slot of a mapped page, and a futex wakes the ranks that wait.
+Every generation has a page of its own, so a process of an old one can never be counted in a new one.
 
 A rank that reports `arrived=False` never wrote its slot, so no rank has passed: the commit rule needs no more.
 Where there is no such futex, or no shared memory for the page, all ranks use the default group's barrier; it keeps the
@@ -117,7 +117,7 @@ class SharedFence:
         )
 
     def remove(self) -> None:
-        """Take the name away; who still waits in it keeps its page."""
+        """Take the name away; a rank that still waits keeps the page."""
         try:
             os.unlink(self.path)
         except FileNotFoundError:

@@ -25,7 +25,7 @@ from understudy.groups.connections import appeared_since, open_sockets, shut_dow
 
 _FIRST_PAUSE = 0.0005
 _PAUSE = 0.002
-_PATIENCE = 0.5  # who has waited longer than this asks less often
+_PATIENCE = 0.5  # seconds; a longer wait asks less often
 _LONG_PAUSE = 0.02
 _ANSWER_LIMIT = 0.2  # seconds; a store that is well answers in less than a thousandth of that
 _REACH_LIMIT = 0.3  # seconds for one attempt to reach its host

@@ -68,7 +68,7 @@ class World:
         self.on_collective: Callable[[], None] = lambda: None  # told of each one until the world is established
         self._replayer = Replayer({})
         self._present = list(range(size))
-        self._everybody: dict[str, list[int]] = {}  # by group: its members, whether they are present or not
+        self._all_members: dict[str, list[int]] = {}  # by group: its members, whether they are present or not
         self._shown: dict[Generation, list[str]] = {}  # keys of ours in the store
         self._without_peers: set[str] = set()  # groups that were made in the sandbox and have no real backend yet
         self._backends = Backends(device, family.backend_type, self._make_backend)
@@ -133,11 +133,11 @@ class World:
     def members(self, group: dist.ProcessGroup) -> list[int]:
         """All ranks that belong to a group, in its order, whether they are present or not."""
         name = c10d._world.pg_names[group]
-        if name not in self._everybody:
+        if name not in self._all_members:
             numbers = c10d._world.pg_group_ranks[group]
             places = sorted(numbers, key=lambda number: numbers[number])
-            self._everybody[name] = [self._present[place] for place in places]
-        return self._everybody[name]
+            self._all_members[name] = [self._present[place] for place in places]
+        return self._all_members[name]
 
     @property
     def present(self) -> list[int]:
@@ -187,7 +187,7 @@ class World:
             c10d._world.pg_group_ranks[group] = {number: place for place, number in enumerate(numbers)}
 
     def _connect(self, backend: Any, generation: Generation, name: str, own: int, ranks: list[int]) -> None:
-        """Show where we are to be found, and connect to all who belong to it."""
+        """Show our handle to the other `ranks`, and connect to all of them by theirs."""
         prefix = f"handles/{generation}/{name}"
         self._show(generation, f"{prefix}/{own}", backend.get_reconfigure_handle())
         handles = self.store.multi_get([f"{prefix}/{member}" for member in ranks])

@@ -78,7 +78,7 @@ class ControlLine:
         self.send(ev.MemberParked(at=ev.UNTIMED, member=self.member))
 
     def note(self, text: str) -> None:
-        """Say something to the people who look at the job."""
+        """Say something to the operator of the job."""
         self.send(messages.Note(text=text))
 
     def when_abandoned(

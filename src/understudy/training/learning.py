@@ -73,7 +73,7 @@ class Learning:
 
 def told_apart(held: Mapping[str, int], trained: Collection[str], proven: Collection[str], rank: int) -> dict[str, int]:
     """`held` with other numbers for what is not trained: equal only on ranks that are equal in all that is. Where
-    nothing is, on no other rank. `proven`: units whose structure says with whom they are shared."""
+    nothing is, on no other rank. `proven`: units whose structure says which ranks share them."""
     learnt = "\n".join(f"{unit}={number}" for unit, number in held.items() if unit in trained)
     among = learnt or f"rank {rank}"
     return {

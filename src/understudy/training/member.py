@@ -1,4 +1,4 @@
-"""The parts of one member of the job inside the worker process, and who knows whom.
+"""The parts of one member of the job inside the worker process, and which part knows which.
 
 Every part gets what it needs here and knows nothing else. Only the loop (`job`) and the kinds of steps (`steps`,
 `degraded.step`) see a member as a whole.
@@ -73,8 +73,8 @@ class Member:
 def make_member(
     settings: WorkerSettings, control: ControlLine, status: MemberStatus, world: World, *, tracked: bool
 ) -> Member:
-    """`tracked`: the random streams are the script's own. Nothing is communicated here; the control thread is told
-    whom to interrupt."""
+    """`tracked`: the random streams are the script's own. Nothing is communicated here. The control thread is
+    told what to interrupt when a generation is abandoned."""
     rank, size, founded_in = world.rank, world.size, status.founded_in
     scratch = os.path.dirname(settings.progress_file)
     note = control.note

@@ -1,4 +1,4 @@
-"""What this process is doing, for its agent and for people who look for a hang. Called by the control thread."""
+"""What this process is doing, for its agent and for an operator in search of a hang. Called by the control thread."""
 
 import os
 import sys

@@ -64,7 +64,7 @@ class Attend(_Message, frozen=True, kw_only=True):
     a coordinator that may not know. `term`: of the last coordinator that this agent obeyed. `settings`: of the job, as
     this host was started; all hosts must agree. `inventory`: what monitors call this host and its devices. `run`: of
     which it is part, once it was welcomed. `agent`: of this process alone; two hosts of one name are told apart by
-    it, and nobody else can know it."""
+    it, and no other host can know it."""
 
     job: Name
     host: Name
@@ -84,9 +84,9 @@ class Attend(_Message, frozen=True, kw_only=True):
 
 
 class Bequeathed(_Message, frozen=True, kw_only=True):
-    """What a member leaves to whoever will replace it. `rank` and `world` (the generation in which it was founded) say
-    whose it is when that member is not known any more. `again`: it was told before, to another coordinator. `seal`: a
-    coordinator's, if it was given here to be kept for another host; without it nobody speaks for another host's rank.
+    """What a member leaves to its replacement. `rank` and `world` (the generation in which it was founded) say whose it
+    is when that member is not known any more. `again`: it was told before, to another coordinator. `seal`: a
+    coordinator's, if it was given here to be kept for another host; without it no host speaks for another host's rank.
     """
 
     member: Name

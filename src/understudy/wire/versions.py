@@ -24,13 +24,13 @@ def _own_version() -> str:
 VERSION = _own_version()
 
 
-def check(own: str, who: str, protocol: int, version: str) -> None:
-    """Raises `WireError` if we, `own`, cannot work with `who`. The sentence is read on both sides, so it names both.
+def check(own: str, other: str, protocol: int, version: str) -> None:
+    """Raises `WireError` if we, `own`, cannot work with `other`. The sentence is read on both sides, so it names both.
     Protocol 0: it is from before there were numbers."""
     if protocol == 0 or abs(protocol - PROTOCOL) > 1:
-        older = who if protocol < PROTOCOL else own
+        older = other if protocol < PROTOCOL else own
         raise WireError(
-            f"{who} is version {version or 'unknown'} (protocol {protocol}), {own} is version {VERSION} "
+            f"{other} is version {version or 'unknown'} (protocol {protocol}), {own} is version {VERSION} "
             f"(protocol {PROTOCOL}): only neighbouring protocols work together; upgrade {older} first",
             kind="version",
         )

@@ -1,7 +1,7 @@
 """Checkpoints as folders: which are whole, which are not and why, and which may go. Knows nothing of torch.
 
     <folder>/step-00000120/
-        plan-3.json            what rank 3 holds, with digests; every rank derives from all plans who writes what
+        plan-3.json            what rank 3 holds, with digests; every rank derives from all plans which rank writes what
         __3_5f0c9a1e_0.distcp  rank 3's data, as torch.distributed.checkpoint writes it
         rank-3.json            written last: rank 3's part is durable; what it wrote, where, and digests of its files
         .metadata              for other readers of such checkpoints; derived from the rank files, and not needed here

@@ -1,4 +1,4 @@
-"""Who writes which piece of a checkpoint. Pure: every rank derives the same answer from the plans of all ranks.
+"""Which rank writes which piece of a checkpoint. Pure: every rank derives the same answer from the plans of all ranks.
 
 A piece that several ranks hold with the same bytes is written by one of them. Where ranks hold other bytes under the
 same name (buffers of replicas, schedulers, pipeline stages or experts that are named alike), the lowest of them gives
@@ -64,7 +64,7 @@ class Share:
 
 @dataclass(slots=True)
 class _Content:
-    """The same bytes of the same piece, and who holds them: rank and place in its plan."""
+    """The same bytes of the same piece, with its holders: each a rank and the place in its plan."""
 
     digest: str
     bytes: int

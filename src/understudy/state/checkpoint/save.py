@@ -1,7 +1,7 @@
 """Saves a rank's state where it outlives all processes, beside the training and without disturbing it.
 
-`begin` copies the state into host memory; the rest happens in a thread. Ranks agree on who writes what through files in
-the checkpoint's own folder, and not by collectives: a rank that dies there can block neither training nor the
+`begin` copies the state into host memory; the rest happens in a thread. Ranks agree on which rank writes what through
+files in the checkpoint's own folder, and not by collectives: a rank that dies there can block neither training nor the
 end of another. A rank that waits in vain gives up after a while. Whatever goes wrong is told by `poll` as a value.
 
 The training loop calls this, the same on every rank. When to save is not decided here.

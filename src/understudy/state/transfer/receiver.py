@@ -45,8 +45,8 @@ class _Arrival:
     told: dict[int, bytes] = field(default_factory=dict)  # by donor
 
     def verdict(self) -> tuple[bool, set[int]]:
-        """Is what arrived right, and who tells something else than most? Two that differ accuse each other, and then it
-        is not right as long as others can be asked."""
+        """Whether what arrived is right, and the donors whose digest differs from that of the majority. Without a
+        majority it is not right as long as other holders can be asked."""
         if self.digest != self.told[self.donor]:
             raise TransferError(f"state from rank {self.donor} does not match its digest")
         if len(set(self.told.values())) == 1:

@@ -4,7 +4,7 @@ Collectives are counted since the last commit. A rank that lacks some, because o
 just joined, is told their results instead of taking part. When the world goes back to an earlier step no rank is left
 to issue them with: then results are void until the script is back at its loop.
 
-Knows nothing of who issues collectives (`between_steps`).
+Knows nothing of how collectives are issued (`between_steps`).
 """
 
 from collections import deque

@@ -73,7 +73,7 @@ class _World:
         return Compute(steps * seconds, steps, last, recent)
 
 
-def _nobody() -> Iterator[Look]:
+def _no_members() -> Iterator[Look]:
     for second in range(1000):
         yield Look(now=float(second), ranks={})
 
@@ -176,7 +176,7 @@ def _nonsense(chance: random.Random, member: MemberId) -> RankLook:
 
 
 _STORIES: tuple[tuple[str, Story], ...] = (
-    ("nobody", _nobody),
+    ("no members", _no_members),
     ("only spares", _only_spares),
     ("one rank", _even(1)),
     ("two even ranks", _even(2)),
@@ -187,7 +187,7 @@ _STORIES: tuple[tuple[str, Story], ...] = (
     ("long gaps", _long_gaps),
     *((f"nonsense {seed}", _noise(seed)) for seed in range(5)),
 )
-_QUIET = ("nobody", "only spares", "one rank", "two even ranks", "eight even ranks", "the same look again")
+_QUIET = ("no members", "only spares", "one rank", "two even ranks", "eight even ranks", "the same look again")
 
 
 # -- rules ------------------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def _check_evidence(story: str, evidence: Evidence, members: dict[MemberId, set[
     if not evidence.kind.strip() or not evidence.text.strip():
         raise NotConforming(f"{shown}, without a kind or a reason")
     if evidence.action is not Action.NOTE and evidence.rank is None:
-        raise NotConforming(f"{shown}: it wants to {evidence.action.value} nobody")
+        raise NotConforming(f"{shown}: it wants to {evidence.action.value}, and names no rank")
     if evidence.member is not None and evidence.rank not in members.get(evidence.member, set()):
         raise NotConforming(f"{shown}: that member never held that rank")
 

@@ -74,7 +74,7 @@ class Insider:
 
     def __init__(self, seed: int, *, own: tuple[str, ...], others: tuple[str, ...], world: int) -> None:
         self._random = random.Random(seed)
-        self._names = (*own, *others, "m-99", "nobody")
+        self._names = (*own, *others, "m-99", "no-such-name")
         self._world = world
 
     def message(self) -> bytes:

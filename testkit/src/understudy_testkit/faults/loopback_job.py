@@ -26,7 +26,7 @@ from understudy_testkit.faults.etcd_servers import free_ports
 from understudy_testkit.faults.watching import page_of
 
 _TIMEOUT = 600.0  # seconds for a broken run, on a machine that may be very busy
-_NOBODY: dict[str, Any] = {"leading": False, "stage": None, "generation": None}
+_NO_LEADER: dict[str, Any] = {"leading": False, "stage": None, "generation": None}
 
 
 @dataclass
@@ -146,7 +146,7 @@ class LoopbackJob:
         return None
 
     def job(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.ask("/v1/job") or _NOBODY
+        found: dict[str, Any] = self.ask("/v1/job") or _NO_LEADER
         return found
 
     def leader(self) -> CoordinatorProcess | None:

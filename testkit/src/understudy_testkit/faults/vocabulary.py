@@ -97,8 +97,8 @@ def breaks(old: Vocabulary, new: Vocabulary) -> list[str]:
         if "values" in before or "values" in after:
             found += _changed_values(name, before.get("values", []), after.get("values", []))
         else:
-            found += _cannot_read(name, reader=before, writer=after, who="the previous release")
-            found += _cannot_read(name, reader=after, writer=before, who="this version")
+            found += _cannot_read(name, reader=before, writer=after, version="the previous release")
+            found += _cannot_read(name, reader=after, writer=before, version="this version")
             found += _changed_fields(name, before["fields"], after["fields"])
     return found
 
@@ -108,13 +108,13 @@ def _changed_values(name: str, before: list[str], after: list[str]) -> Iterator[
         yield f"only {'the previous release' if value in before else 'this version'} knows {name} {value!r}"
 
 
-def _cannot_read(name: str, reader: Mapping[str, Any], writer: Mapping[str, Any], who: str) -> Iterator[str]:
+def _cannot_read(name: str, reader: Mapping[str, Any], writer: Mapping[str, Any], version: str) -> Iterator[str]:
     for field, told in reader["fields"].items():
         if told["required"] and field not in writer["fields"]:
-            yield f"{who} requires {name}.{field}, which the other does not send"
+            yield f"{version} requires {name}.{field}, which the other does not send"
     if reader["strict"]:
         for field in writer["fields"].keys() - reader["fields"].keys():
-            yield f"{who} refuses {name} with the field {field}, which the other sends"
+            yield f"{version} refuses {name} with the field {field}, which the other sends"
 
 
 def _changed_fields(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:

@@ -144,15 +144,15 @@ class Branch(World):
         return tuple(choices)
 
     def happen(self, choice: Choice) -> None:
-        what, who = choice
+        what, id_ = choice
         match what:
             case "move":
-                self._move(self.own(who))
+                self._move(self.own(id_))
             case "coordinator hears":
-                self.handle(_first(self.upward, who))
+                self.handle(_first(self.upward, id_))
             case "member hears":
-                member = self.own(who)
-                member.hear(_first(self.downward, who), self)
+                member = self.own(id_)
+                member.hear(_first(self.downward, id_), self)
                 self._join_moves(member)
             case "ask for a move":
                 self.moves -= 1
@@ -161,10 +161,10 @@ class Branch(World):
             case "time passes":
                 self._let_time_pass()
             case "kill":
-                self._kill(who)
+                self._kill(id_)
             case "refill, then kill":
                 self._refill()
-                self._kill(who)
+                self._kill(id_)
         self._forget_old_meetings()
 
     def _move(self, member: SimulatedMember) -> None:
@@ -213,12 +213,11 @@ class Branch(World):
             return
         standing = {member.meeting for member in self.members.values() if member.alive}
         current = {member.acting for member in self.members.values() if member.alive and member.heard == member.acting}
-        everybody = self.script.everybody
         self.meetings = {
             meeting: guests
             for meeting, guests in self.meetings.items()
             if meeting in standing
-            or (guests | self.absent_in.get(meeting[0], 0) != everybody and meeting[0] in current)
+            or (guests | self.absent_in.get(meeting[0], 0) != self.script.all_ranks and meeting[0] in current)
         }
 
 
@@ -313,5 +312,5 @@ def _look_ahead(branch: Branch, path: list[Choice], found: Exploration) -> Itera
 
 
 def _story(branch: Branch, path: list[Choice]) -> str:
-    told = "\n".join(f"  {number:3} {what} {who}" for number, (what, who) in enumerate(path))
+    told = "\n".join(f"  {number:3} {what} {id_}" for number, (what, id_) in enumerate(path))
     return f"{branch.script}; the choices that lead here:\n{told}"

@@ -108,7 +108,7 @@ class Fault:
     step: int = 0
     also: Rank | None = None
     lasts: float = 0.0  # seconds, of what passes by itself
-    everybody: bool = False  # all ranks at once
+    all_ranks: bool = False  # it strikes all of them at once
 
     def matches(self, moment: Moment | None, member: SimulatedMember) -> bool:
         """Has the moment come? `moment` None: the member has just entered its place."""
@@ -157,10 +157,12 @@ RECOVERY_MOMENTS = (
     Moment.RESUME,
     Moment.STARTING,
 )
-ANYBODY = frozenset(
+OF_ANY_RANK = frozenset(
     {Moment.REHEARSE, Moment.PREPARED, Moment.TRANSFER, Moment.DONATE, Moment.STARTING, Moment.IDLE_SPARE}
     | {Moment.APPLY_VERDICT}
 )
+"""A fault at one of these strikes the first member that comes there, whatever its rank."""
+
 _NOT_IN_TRAINING = (*RECOVERY_MOMENTS, Moment.GIVING, Moment.EVALUATING)
 TRAINING_MOMENTS = tuple([moment for moment in Moment if moment not in _NOT_IN_TRAINING])
 
@@ -184,12 +186,12 @@ def draw_fault_of_move(chance: Random) -> Fault:
 
 
 def _draw(chance: Random, moment: Moment, world_size: int, steps: int, hang_share: float) -> Fault:
-    anybody = moment in ANYBODY or chance.random() < 0.2
+    any_rank = moment in OF_ANY_RANK or chance.random() < 0.2
     hangs = moment not in (Moment.FINISHED, Moment.STARTING) and chance.random() < hang_share
     return Fault(
         kind=FaultKind.HANG if hangs else FaultKind.KILL,
         moment=moment,
-        rank=None if anybody else Rank(chance.randrange(world_size)),
+        rank=None if any_rank else Rank(chance.randrange(world_size)),
         step=chance.randrange(steps),
         also=Rank(chance.randrange(world_size)) if chance.random() < 0.15 else None,
     )

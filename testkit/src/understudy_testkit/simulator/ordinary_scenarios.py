@@ -33,7 +33,7 @@ _MOMENTS = (
     *(Moment.SETUP, Moment.FIRST_STEP, Moment.REHEARSE, Moment.RESUME, Moment.REGROUP, Moment.AWAITING_VERDICT),
     *(Moment.FINISHED, Moment.IDLE_SPARE),
 )
-_ANYBODY = (Moment.REHEARSE, Moment.IDLE_SPARE)
+_OF_ANY_RANK = (Moment.REHEARSE, Moment.IDLE_SPARE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +45,14 @@ class SlowScenario:
 def draw_slow(chance: Random, world_size: int, steps: int) -> Fault:
     kind = chance.choice(tuple(_LASTS))
     moment = chance.choice(_MOMENTS)
-    everybody = chance.random() < 0.3 and moment not in _ANYBODY
+    all_ranks = chance.random() < 0.3 and moment not in _OF_ANY_RANK
     return Fault(
         kind=kind,
         moment=moment,
-        rank=None if moment in _ANYBODY else Rank(chance.randrange(world_size)),
+        rank=None if moment in _OF_ANY_RANK else Rank(chance.randrange(world_size)),
         step=chance.randrange(steps),
         lasts=chance.choice(_LASTS[kind]),
-        everybody=everybody,
+        all_ranks=all_ranks,
         also=Rank(chance.randrange(world_size)) if chance.random() < 0.2 else None,
     )
 

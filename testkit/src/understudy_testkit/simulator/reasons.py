@@ -53,8 +53,8 @@ def _what_is_wrong(stop: StopJob, world: "World") -> str | None:
         return f"outcome {stop.outcome.value} with this reason"
     if kind in ("no live twin", "no state left") and (step := _saved_everywhere(world)) is not None:
         return f"a copy of the state before step {step} is saved for every rank, but the job stopped"
-    if kind == "bad state and nothing below" and not world.somebody_was_bad:
-        return "nobody's state was bad, but the job stopped"
+    if kind == "bad state and nothing below" and not world.state_was_damaged:
+        return "no member's state was bad, but the job stopped"
     if kind == "no live twin" and _every_shard_has_a_holder(world):
         return "every shard is held by a living member, but the job stopped"
     if kind == "no state left" and any(map(_holds_state, world.members.values())):

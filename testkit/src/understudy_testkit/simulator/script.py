@@ -66,6 +66,6 @@ class Script:
         return frozenset(piece for rank in range(self.world_size) for piece in self.holdings(Rank(rank)))
 
     @property
-    def everybody(self) -> int:
-        """All ranks as a bit mask."""
+    def all_ranks(self) -> int:
+        """As a bit mask."""
         return (1 << self.world_size) - 1

@@ -322,10 +322,10 @@ class Simulation(World):
             if second is not None and second is not member:
                 victims.append(second)
                 self.fired["two at once"] += 1
-        if fault.everybody:
+        if fault.all_ranks:
             ranks = (other for other in self.members.values() if other.rank is not None)
             victims = [other for other in ranks if self._can_be_hit(fault, other)]
-        self.somebody_was_bad |= fault.kind in (FaultKind.FLIP, FaultKind.SPOIL)
+        self.state_was_damaged |= fault.kind in (FaultKind.FLIP, FaultKind.SPOIL)
         for victim in victims:
             self.story.append(f"fault: {fault.kind.value} {victim.id} (rank {victim.rank}) {victim.phase.value}")
             if fault.kind is FaultKind.FLIP:

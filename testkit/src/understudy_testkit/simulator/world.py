@@ -47,7 +47,7 @@ class World(ABC):
         self.story: deque[object] = deque(maxlen=story_length)
         self.stale: Counter[str] = Counter()
         self.outcome: StopJob | None = None
-        self.somebody_was_bad = False
+        self.state_was_damaged = False
 
     # -- for subclasses ---------------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class World(ABC):
 
     def is_complete(self, meeting: Meeting) -> bool:
         absent = self.absent_in.get(meeting[0], 0)
-        return self.meetings.get(meeting, 0) | absent == self.script.everybody
+        return self.meetings.get(meeting, 0) | absent == self.script.all_ranks
 
     def donor(self, receiver: SimulatedMember) -> SimulatedMember | None:
         """A member to take the state from, once everything that the receiver needs can be had from its donors."""

@@ -47,18 +47,18 @@ class Row:
 def pauses() -> Iterator[Row]:
     for seconds in (5, 30, 120):
         for place in ("body", "loader", "between"):
-            for who, ranks in (("one rank", "1"), ("a replica", "0,1"), ("all ranks", "0,1")):
-                replica = who == "a replica"
-                late = seconds > 60 and place != "between" and who != "all ranks"
+            for scope, ranks in (("one rank", "1"), ("a replica", "0,1"), ("all ranks", "0,1")):
+                replica = scope == "a replica"
+                late = seconds > 60 and place != "between" and scope != "all ranks"
                 yield Row(
-                    name=f"{seconds} s in the {place}, {who}" if place != "between" else f"{seconds} s between, {who}",
+                    name=f"{seconds} s {'between' if place == 'between' else f'in the {place}'}, {scope}",
                     shape="sharded" if replica else "plain",
                     ranks=4 if replica else 2,
                     spares=2 if replica else 1,
                     disturb=(f"{seconds}@{place}:{PAUSED_AT}:{ranks}",),
                     may_replace=((0, 1) if replica else (1,)) if late else (),
                     longest=180.0 + 2 * seconds,
-                    quick=(seconds, place, who) == (5, "body", "all ranks"),
+                    quick=(seconds, place, scope) == (5, "body", "all ranks"),
                 )
     yield Row(
         name="10 minutes in the body, all ranks, default flags",
