@@ -9,7 +9,15 @@ from tests.protocol.test_job_stories import lost, training
 
 from understudy.foundation.ids import Generation, Rank, StepNumber
 from understudy.protocol import events as ev
-from understudy.protocol.commands import AskCheckpoints, Command, DecisionKind, RecordDecision, ResumeAt, StopJob
+from understudy.protocol.commands import (
+    AbandonGeneration,
+    AskCheckpoints,
+    Command,
+    DecisionKind,
+    RecordDecision,
+    ResumeAt,
+    StopJob,
+)
 from understudy.protocol.job import JobMachine
 from understudy.protocol.positions import Position
 from understudy.protocol.reasons import Code, because
@@ -175,6 +183,30 @@ def test_no_restart_from_memory_when_nobody_holds_anything_that_could_be_saved()
     machine.handle(lost_holder(machine, 2))
     machine.round.state.kind = RecoveryKind(processes=Processes.SAVING)
     assert stop_in(report(machine, (), (), holds=None)).reason.has(Code.NO_STATE_LEFT)
+
+
+def test_a_member_that_prepared_in_an_older_generation_is_told_of_the_newer_one_when_it_is_asked_for_files() -> None:
+    """The order to leave the older one may have been lost, and then it answers no question of the newer one."""
+    machine = world_with(RungLimits(), twins=False)
+    machine.handle(lost_holder(machine, 2))
+    machine.handle(lost_holder(machine, 1))
+    late = machine.roster.holders[Rank(2)]
+    said: list[Command] = []
+    for rank, id_ in sorted(machine.roster.holders.items()):
+        member, key = machine.roster.members[id_], machine.round.state.twin_keys[rank]
+        if member.standing is Standing.JOINING:
+            said += machine.handle(ev.MemberConnected(at=11.0, member=id_))
+            told: ev.Event = ev.MemberPrepared(at=12.0, member=id_, generation=member.assigned_in, twin_key=key)
+        else:
+            position = Position(holds=StepNumber(8))
+            told = ev.PositionReported(
+                at=11.0, member=id_, generation=machine.generation, position=position, twin_key=key
+            )
+        said += machine.handle(told)
+    assert any(isinstance(command, AskCheckpoints) and late in command.members for command in said)
+    assert machine.roster.members[late].assigned_in < machine.generation
+    again = machine.handle(ev.Tick(at=20.0))
+    assert any(isinstance(command, AbandonGeneration) and late in command.members for command in again)
 
 
 def test_counts_outlive_the_coordinator() -> None:

@@ -83,7 +83,12 @@ class Outbound:
         joining = [members[id_] for id_ in sorted(self.state.joining)]
         for member in joining:
             commands += self.assign(member)
-        return commands + self.catch_up(joining) + self.ask_for_checkpoints()
+        return commands + self.catch_up(joining) + self._catch_up_asked() + self.ask_for_checkpoints()
+
+    def _catch_up_asked(self) -> list[Command]:
+        """A member that prepared in an older generation answers no question of a newer one that it has not heard of."""
+        asked = (self.roster.members[id_] for id_ in sorted(self.state.asked_for_checkpoints))
+        return self.catch_up(member for member in asked if member.standing is Standing.PREPARED)
 
     def tell_again(self, members: list[Member]) -> list[Command]:
         """A host is connected again: what its members may not have heard. The order to kill one may have been lost

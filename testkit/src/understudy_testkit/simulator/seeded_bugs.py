@@ -18,6 +18,7 @@ from understudy.protocol.crash_loop import CrashLoop
 from understudy.protocol.hosts import Hosts
 from understudy.protocol.liveness import Condition
 from understudy.protocol.member_loss import MemberLoss
+from understudy.protocol.outbound import Outbound
 from understudy.protocol.pool import SparePool
 from understudy.protocol.positions import Position
 from understudy.protocol.reasons import Code, because
@@ -213,6 +214,15 @@ SEEDED_BUGS = (
         ordinary.play_slow,
         10,
         first=4140,
+    ),
+    SeededBug(
+        "a member that is asked for checkpoints is not told of the generation again",
+        Outbound,
+        "_catch_up_asked",
+        _no_commands,
+        ordinary.play_slow,
+        1,
+        first=6441,
     ),
     SeededBug(
         "a report that was lost ends a rank", liveness, "_is_stuck", _waiting_for_word_is_stuck, ordinary.play_lossy
