@@ -106,7 +106,7 @@ def test_a_disk_that_never_takes_them_is_given_up_and_the_ledger_is_marked(tmp_p
 
     host = play(tmp_path, scene)
     assert host.on_disk() == {(0, 1), (1, 1)}
-    assert [shortfall.who for shortfall in read_run(host.run).shortfalls] == ["m-0"] and len(host.said) == 1
+    assert [shortfall.writer for shortfall in read_run(host.run).shortfalls] == ["m-0"] and len(host.said) == 1
 
 
 def test_a_disk_that_blocks_for_ever_holds_up_neither_the_loop_nor_the_end(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_folder_that_is_removed_is_made_again_and_says_so(tmp_path: Path) -> N
     host = play(tmp_path, scene)
     run = read_run(host.run)
     assert set(run.steps) == {(2, 0), (2, 1), (3, 0), (3, 1)}
-    assert [(shortfall.who, shortfall.why) for shortfall in run.shortfalls] == [
+    assert [(shortfall.writer, shortfall.why) for shortfall in run.shortfalls] == [
         ("m-0", "it was removed while it was written"),
         ("m-1", "it was removed while it was written"),
         ("run", ""),

@@ -107,8 +107,3 @@ def test_whoever_gives_a_reason_gives_the_fields_that_its_words_name() -> None:
                     assert {keyword.arg for keyword in keywords} == fields_of(TEXTS[Code[name]]), where
     by_kind = {"EXITED", "SIGNALLED", "RAISED", "HUNG", "DISMISSED"}  # of a `Cause`
     assert {code.name for code in Code} == given | by_kind, "a code that nobody uses, or one that is not known"
-
-
-def test_words_have_a_subject() -> None:
-    words = re.compile(r"\b(who|whoever|nobody|somebody|everybody|anybody)\b")
-    assert [text for text in (*TEXTS.values(), *ADVICE.values()) if words.search(text)] == []

@@ -65,7 +65,7 @@ def write_run(
     run_info: RunInfo | None = None,
     incomplete: Sequence[str] = (),
 ) -> Path:
-    """`incomplete`: of whom records could not be written."""
+    """`incomplete`: writers whose records could not all be written."""
     ledger = folder / "ledger"
     ledger.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_bytes(msgspec.json.encode(run_info or info()))
@@ -74,8 +74,8 @@ def write_run(
             file.write(line_of(record))
     with (ledger / "decisions.jsonl").open("ab") as file:
         file.write(b"".join(map(line_of, decisions)))
-    for who in incomplete:
-        mark_of(ledger, who).touch()
+    for writer in incomplete:
+        mark_of(ledger, writer).touch()
     return folder
 
 

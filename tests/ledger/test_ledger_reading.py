@@ -152,7 +152,7 @@ def test_a_line_that_was_cut_off_before_a_gap_is_explained_by_it(tmp_path: Path)
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(lines[0] + lines[1][:-20] + b"\n" + gap_line("No space left on device", lost=1) + lines[2])
     run = read_run(tmp_path)
-    assert run.shortfalls == (Shortfall(who="m-1", ranks=frozenset({1}), why="No space left on device"),)
+    assert run.shortfalls == (Shortfall(writer="m-1", ranks=frozenset({1}), why="No space left on device"),)
     assert list(run.missing()) == [(1, 1)] and run.torn == ()
     assert run.lacks_steps_of(1) and not run.lacks_steps_of(0) and not run.lacks_decisions
 
@@ -178,9 +178,9 @@ def test_damage_that_is_not_right_before_a_gap_is_damage(tmp_path: Path) -> None
 def test_an_empty_file_marks_a_ledger_in_which_nothing_more_could_be_written(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path, [committed(0, 0), committed(0, 1)], incomplete=["m-1", "m-9", "decisions"]))
     assert run.shortfalls == (
-        Shortfall(who="decisions"),
-        Shortfall(who="m-1", ranks=frozenset({1})),
-        Shortfall(who="m-9"),
+        Shortfall(writer="decisions"),
+        Shortfall(writer="m-1", ranks=frozenset({1})),
+        Shortfall(writer="m-9"),
     )
     assert run.lacks_decisions and run.lacks_steps_of(0), "m-9 may have had any rank"
 

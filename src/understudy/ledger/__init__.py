@@ -7,5 +7,5 @@ A run's folder:  run.json                     what was started (RunInfo)
                  ledger/steps-<member>.jsonl  one StepRecord per step that this member committed or inherited
                  ledger/decisions.jsonl       DecisionRecord and RecoveryRecord, in the order in which they were made
                  ledger/audit.jsonl           one AuditRecord per request over HTTP
-                 ledger/incomplete-<who>      empty: not everything that this one wrote is here
+                 ledger/incomplete-<writer>   empty: not everything that this writer wrote is here
 """

@@ -5,7 +5,7 @@ Knows: what a whole world would have worked on, and what the ranks of each step 
 Linear in the number of records.
 
 A step of a whole world is covered when every rank has a record of it. In a step that was done without some ranks every
-share must have been worked on once: as a whole by those whose share it is, or in pieces by others, from its first
+share must have been worked on once: as a whole by the ranks whose share it is, or in pieces by others, from its first
 sample to its last without gap or overlap. Ranks of one share (tensor parallel) work on the same samples, and must say
 the same.
 

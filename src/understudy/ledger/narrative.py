@@ -220,10 +220,10 @@ def _section(title: str, kinds: tuple[DecisionKind, ...], run: Run, origin: floa
 
 
 def _decision(record: DecisionRecord) -> list[str]:
-    who = [f"rank {record.rank}"] if record.rank is not None else []
-    who += [record.member] if record.member is not None else []
+    subject = [f"rank {record.rank}"] if record.rank is not None else []
+    subject += [record.member] if record.member is not None else []
     first, *more = record.lines
-    return [f"{record.kind}{' ' + ', '.join(who) if who else ''}: {first}", *more]
+    return [f"{record.kind}{' ' + ', '.join(subject) if subject else ''}: {first}", *more]
 
 
 # -- small words ------------------------------------------------------------------------------------------------------

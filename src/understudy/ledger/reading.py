@@ -7,7 +7,7 @@ What is damage, and what is only told:
 
 - A process may die in the middle of a line. So the last line of a file may be torn; it is left out and counted.
 - A disk may be full. Where records are missing stands a gap record, and the line before it may be cut off; or, when not
-  even that could be written, an empty file `incomplete-<who>` lies beside. The run is then read with what is there.
+  even that could be written, an empty file `incomplete-<writer>` lies beside. The run is then read with what is there.
 - A damaged line anywhere else is neither, and is an error that names the file and the line.
 - Several members may record the same (step, rank): a predecessor that committed it and died, and a successor that
   inherited it. Where they do not say the same, and where one member commits a step twice, that is a finding about the
@@ -36,13 +36,13 @@ _info = msgspec.json.Decoder(RunInfo)
 
 @dataclass(slots=True)
 class _Marks:
-    """What files say of themselves. `torn`: whose, and which. `short`: the writers that lack records, and why."""
+    """What files say of themselves. `torn`: writers and files. `short`: the writers that lack records, and why."""
 
     torn: list[tuple[str, str]] = field(default_factory=list)
     short: dict[str, str] = field(default_factory=dict)
 
-    def gap(self, who: str, gap: GapRecord) -> None:
-        self.short[who] = self.short.get(who) or gap.why
+    def gap(self, writer: str, gap: GapRecord) -> None:
+        self.short[writer] = self.short.get(writer) or gap.why
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,12 @@ def read_run(path: str | Path) -> Run:
         steps=told.merged,
         decisions=tuple(decisions),
         recoveries=tuple(recoveries),
-        torn=tuple(file for who, file in marks.torn if who not in marks.short),
+        torn=tuple(file for writer, file in marks.torn if writer not in marks.short),
         repeated=told.repeated,
         conflicts=tuple(told.conflicts),
         shortfalls=tuple(
-            Shortfall(who=who, ranks=frozenset(told.ranks_of.get(who, ())), why=why)
-            for who, why in sorted(marks.short.items())
+            Shortfall(writer=writer, ranks=frozenset(told.ranks_of.get(writer, ())), why=why)
+            for writer, why in sorted(marks.short.items())
         ),
         lost_with_host=frozenset(_lost_with_host(decisions, recoveries, told.merged)),
         began=began,
@@ -198,7 +198,7 @@ def _merge(kept: StepRecord, other: StepRecord) -> StepRecord:
     return msgspec.structs.replace(base, **found) if found else base
 
 
-def _records(file: Path, who: str, decoder: "msgspec.json.Decoder[Any]", marks: _Marks) -> Iterator[tuple[int, Any]]:
+def _records(file: Path, writer: str, decoder: "msgspec.json.Decoder[Any]", marks: _Marks) -> Iterator[tuple[int, Any]]:
     """Line numbers and records of a file that may not exist (yet)."""
     try:
         data = file.read_bytes() if file.is_file() else b""
@@ -215,9 +215,9 @@ def _records(file: Path, who: str, decoder: "msgspec.json.Decoder[Any]", marks: 
             yield number, decoder.decode(line)
         except msgspec.DecodeError as error:
             if (gap := _gap(line)) is not None:
-                marks.gap(who, gap)
+                marks.gap(writer, gap)
             elif is_last:
-                marks.torn.append((who, file.name))  # its writer died in the middle of a line
+                marks.torn.append((writer, file.name))  # its writer died in the middle of a line
             elif _gap(lines[number]) is None:
                 raise LedgerError(f"{file} line {number} is damaged: {error}") from None
 

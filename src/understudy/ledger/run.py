@@ -47,15 +47,15 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """Not all that `who` wrote is in the ledger: a member's steps, or the file of that name. `ranks`: whose records may
-    be missing; empty where that is not known. `why`: as far as it was written down."""
+    """Not all that `writer` wrote is in the ledger: a member's steps, or the file of that name. `ranks`: those of which
+    records may be missing; empty where that is not known. `why`: as far as it was written down."""
 
-    who: str
+    writer: str
     ranks: frozenset[int] = frozenset()
     why: str = ""
 
     def __str__(self) -> str:
-        return f"{self.who} ({self.why})" if self.why else self.who
+        return f"{self.writer} ({self.why})" if self.why else self.writer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +106,11 @@ class Run:
     @property
     def lacks_decisions(self) -> bool:
         """Then a decision to go back may be missing too, and records that contradict each other prove nothing."""
-        return any(shortfall.who == DECISIONS for shortfall in self.shortfalls)
+        return any(shortfall.writer == DECISIONS for shortfall in self.shortfalls)
 
     @property
     def lacks_steps(self) -> bool:
-        return any(shortfall.who not in (DECISIONS, AUDIT) for shortfall in self.shortfalls)
+        return any(shortfall.writer not in (DECISIONS, AUDIT) for shortfall in self.shortfalls)
 
     @property
     def ended(self) -> bool:
@@ -126,5 +126,5 @@ class Run:
 
     def lacks_steps_of(self, rank: int) -> bool:
         """May records of this rank be missing because they could not be written?"""
-        own = (shortfall for shortfall in self.shortfalls if shortfall.who not in (DECISIONS, AUDIT))
+        own = (shortfall for shortfall in self.shortfalls if shortfall.writer not in (DECISIONS, AUDIT))
         return any(not shortfall.ranks or rank in shortfall.ranks for shortfall in own)

@@ -39,10 +39,10 @@ class RecordLog:
 
     @staticmethod
     def open(
-        files: BackgroundFiles, ledger: Path, who: str, remade: Callable[[], object] = lambda: None
+        files: BackgroundFiles, ledger: Path, name: str, remade: Callable[[], object] = lambda: None
     ) -> "RecordLog":
-        """`<ledger>/<who>.jsonl`, written in the background."""
-        path, mark = ledger / f"{who}.jsonl", mark_of(ledger, who)
+        """`<ledger>/<name>.jsonl`, written in the background."""
+        path, mark = ledger / f"{name}.jsonl", mark_of(ledger, name)
         return RecordLog(files.open(path, gap=gap_line, whole_lines=True, mark=mark, remade=remade))
 
 
@@ -72,7 +72,7 @@ def steps_file(ledger: Path, member: str) -> Path:
     return ledger / f"steps-{member}.jsonl"
 
 
-def mark_of(ledger: Path, who: str) -> Path:
-    """An empty file that says: not all that `who` (a member, or the name of a file) wrote is in the ledger. It can
+def mark_of(ledger: Path, writer: str) -> Path:
+    """An empty file that says: not all that `writer` (a member, or the name of a file) wrote is in the ledger. It can
     often be made when nothing can be written any more."""
-    return ledger / f"{MARK}{who}"
+    return ledger / f"{MARK}{writer}"

@@ -14,6 +14,6 @@ coordinator goes on where another one stopped.
 
 The two rules on which everything stands:
 
-1. A generation is recorded before anyone acts on it, and nobody acts on an older one.
+1. A generation is recorded before any process acts on it, and no process acts on an older one.
 2. State changes only when a step commits, and a step commits on all ranks or on none.
 """

@@ -169,7 +169,7 @@ class Admission:
         return self.migration.want(at, ranks, reason) + self.migration.go_on(at)
 
     def _open_now(self, request: Request) -> list[Command]:
-        self.watchdog.state.fault_seen()  # somebody has a reason for it
+        self.watchdog.state.fault_seen()  # a recovery that was asked for is no sign of standing still
         return self.context.open(request.at, _asked(request), DecisionKind.ALARM)
 
     def _drain(self, request: DrainHost, host: HostId) -> list[Command]:
@@ -180,7 +180,7 @@ class Admission:
         return [self._note(request, DecisionKind.HOST, note), self.round.record(), *moving]
 
     def _undrain(self, request: UndrainHost, host: HostId) -> list[Command]:
-        """A rank for which somebody prepares already moves all the same: to call that off would cost as much."""
+        """A rank for which an understudy prepares already moves all the same: to call that off would cost as much."""
         known = self.hosts.by_id[host]
         held = _held_against(known, request.at)
         note = because(Code.HOST_READMITTED, host=host, held=held, why=_asked(request))

@@ -23,7 +23,7 @@ _CODES = {
     CauseKind.DISMISSED: Code.DISMISSED,
 }
 EXTERNAL_SIGNALS = frozenset({9, 15, 19})
-"""SIGKILL, SIGTERM, SIGSTOP: somebody else's doing, so meeting one again at the same step proves nothing."""
+"""SIGKILL, SIGTERM, SIGSTOP come from outside of the script: the same one again at the same step proves nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Everything that the protocol can ask for. Commands are carried out in order. A command has one description: it goes
 to agents and members as it is (`ToAgent`, `ToMember`).
 
-`RecordGeneration` must be durable before the next command is carried out: that is how nobody ever acts on a
-generation that a coordinator could forget.
+`RecordGeneration` must be durable before the next command is carried out, so that no process ever acts on
+a generation that a coordinator could forget.
 """
 
 import enum
@@ -23,7 +23,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults
 
 
 class RecordGeneration(Command, frozen=True, kw_only=True):
-    """Make this membership durable. Who holds a rank that is `absent` is benched, or prepares for it."""
+    """Make this membership durable. A member that holds an `absent` rank is benched, or prepares for it."""
 
     generation: Generation
     founded_in: Generation
@@ -72,7 +72,7 @@ class AssignRank(Command, frozen=True, kw_only=True):
 
 
 class WatchClosely(Command, frozen=True, kw_only=True):
-    """Somebody makes no progress, and what is known of the members is too old: let agents tell what they see. `hosts`:
+    """A member makes no progress, and what is known of the members is too old: let agents tell what they see. `hosts`:
     only these; none: all of them."""
 
     generation: Generation
@@ -118,8 +118,8 @@ class KeepAgreed(Command, frozen=True, kw_only=True):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
     """Survivors wait in collectives between two steps (an evaluation). `done`: so many of them have been completed by
-    the rank that is furthest (`donor`), which tells their results to those who lack some (`lacking`, joiners among
-    them); then all go on together with the next one."""
+    the rank that is furthest (`donor`), which tells their results to the ranks that lack some (`lacking`, joiners
+    among them); then all go on together with the next one."""
 
     done: int
     donor: Rank
@@ -128,12 +128,12 @@ class Tail:
 
 class ResumeAt(Command, frozen=True, kw_only=True):
     """The verdict: every member reaches state `step` (`commit.action_for`), regroups, and receivers are served.
-    `rewind`: it is the state that was agreed on, and whoever does not receive it has kept it.
-    `rung`: where it comes from for whoever neither holds nor receives it. When all processes are to begin anew,
-    everybody saves it and waits to be ended.
+    `rewind`: it is the state that was agreed on, and a member that does not receive it has kept it.
+    `rung`: where it comes from for a member that neither holds nor receives it. When all processes are to begin anew,
+    each member saves it and waits to be ended.
     `from_copies`: receivers whose donor does not hold their state but keeps a copy of it.
-    `leavers` reach it as well and give it to whoever holds their rank now; a receiver that is its own donor takes it
-    from there.
+    `leavers` reach it as well and give it to the present holders of their ranks; a receiver that is its own donor
+    takes it from its leaver.
     The coordinator fills in where the c10d store listens (`store_address`); empty: workers know it anyway."""
 
     generation: Generation
@@ -148,7 +148,7 @@ class ResumeAt(Command, frozen=True, kw_only=True):
     absent: tuple[Rank, ...] = ()  # the world goes on without these, at the same global batch
     from_copies: tuple[Rank, ...] = ()
     tail: Tail | None = None  # survivors communicate between two steps, and go on with that first
-    distrust: bool = False  # what anybody holds counts for nothing, even if it is that state
+    distrust: bool = False  # what members hold counts for nothing, even if it is that state
     probation: int = 0  # steps for which members watch their state
     store_address: str = ""
 
@@ -204,7 +204,7 @@ class DecisionKind(enum.Enum):
     CORRUPT = "corrupt"  # twins differ
     REWIND = "rewind"  # to an earlier state: the last on which all twins agreed, or one that all have saved
     ALARM = "alarm"  # a generation was opened without a loss
-    WAIT = "wait"  # somebody makes no progress and is waited for
+    WAIT = "wait"  # a member makes no progress and is waited for
     VERDICT = "verdict"
     RESUMED = "resumed"
     START_OVER = "start over"

@@ -2,10 +2,10 @@
 
 State changes only inside `optimizer.step()`. The only danger is that some ranks applied step N and others cannot.
 
-- Some survivor already holds N+1: the step is committed. Who stands at the fence of N applies it too; who is behind
-  without final gradients takes the state from a twin.
-- Nobody holds N+1 and every survivor stands at the fence of N: **commit**, everybody applies.
-- Otherwise nobody can have passed the fence: **retry**, everybody runs step N again.
+- Some survivor already holds N+1: the step is committed. A rank that stands at the fence of N applies it too; a rank
+  that is behind without final gradients takes the state from a twin.
+- No survivor holds N+1 and every survivor stands at the fence of N: **commit**, all ranks apply the step.
+- Otherwise no rank can have passed the fence: **retry**, all ranks run step N again.
 
 Every member derives its own action from the one number that `judge` returns (see `Action`), so a verdict stays small
 however many ranks there are.
@@ -47,7 +47,7 @@ def action_for(position: Position, step: StepNumber) -> Action:
 
 
 def judge(positions: Mapping[Rank, Position]) -> Verdict | None:
-    """Decide from the survivors' positions. None: nobody has any state left."""
+    """Decide from the survivors' positions. None: no member has any state left."""
     held = {rank: position.holds for rank, position in positions.items() if position.holds is not None}
     if not held:
         return None

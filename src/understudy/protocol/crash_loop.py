@@ -34,8 +34,8 @@ class CrashLoop:
         return None
 
     def resumed(self, step: StepNumber) -> None:
-        """The world has resumed before `step`: whoever failed in its setup has set up since, and whoever failed in an
-        earlier step is past it. Only a failure in a step that is still to come may meet its like again."""
+        """The world has resumed before `step`: a rank that failed in its setup has set up since, and a rank that failed
+        in an earlier step is past it. Only a failure in a step that is still to come may meet its like again."""
         self.last = {rank: last for rank, last in self.last.items() if last[0] is not None and last[0] >= step}
         self.deaths = {
             rank: deaths for rank, deaths in self.deaths.items() if deaths[0] is not None and deaths[0] >= step

@@ -1,5 +1,5 @@
-"""Deadlines of a recovery as a whole, and of joiners. Called only by `job`; what is awaited from whom is kept in
-`round_state`, and whoever of them makes no progress is the business of `watchdog`."""
+"""Deadlines of a recovery as a whole, and of joiners. Called only by `job`. Which members are awaited is kept in
+`round_state`; what is done about a member that makes no progress is decided in `watchdog`."""
 
 from understudy.protocol.commands import Command
 from understudy.protocol.reasons import Code, Reason, because
@@ -27,7 +27,7 @@ def why_too_late(round_: Round, at: float) -> Reason | None:
 
 
 def give_more_time(round_: Round, at: float) -> None:
-    """Somebody still makes progress, or is alive and on its way."""
+    """A member that is awaited still makes progress, or is alive and on its way."""
     forming = round_.state.stage is Stage.FORMING
     if round_.state.deadline is not None:
         limit = round_.policy.forming_limit if forming else round_.policy.stall_deadline(round_.state.pace)

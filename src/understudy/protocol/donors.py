@@ -1,7 +1,7 @@
-"""Who gives state to whom: found by comparing what members say they hold, never configured.
+"""Which rank gives state to which: found by comparing what members say they hold, never configured.
 
 A twin holds the same bytes of everything. Where a rank has no live twin, several ranks that hold parts of it may do:
-what counts is that every unit of its state is held by somebody.
+what counts is that every unit of its state is held by one of them.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ from understudy.protocol.reasons import Code, Reason, because
 
 @dataclass(frozen=True, slots=True)
 class NoDonor:
-    """A rank some of whose bytes nobody alive holds."""
+    """A rank some of whose bytes no live rank holds."""
 
     rank: Rank
     reason: Reason
@@ -71,7 +71,7 @@ def _cover(
 
 
 def without_twin(twin_keys: Mapping[Rank, str], holdings: Mapping[str, frozenset[int]]) -> tuple[Rank, ...]:
-    """Ranks whose loss nobody could make good: some unit of theirs is held by nobody else."""
+    """Ranks whose loss no other could make good: some unit of theirs is held by no other rank."""
     holders: dict[int, int] = defaultdict(int)
     ranks_by_key: dict[str, list[Rank]] = defaultdict(list)
     for rank, key in twin_keys.items():

@@ -2,7 +2,7 @@
 
     swap ─▶ degrade ─▶ peer memory ─▶ restart from memory ─▶ durable checkpoint ─▶ the job stops, with all the reasons
 
-Where a state comes from (a twin, peer memory, a checkpoint) is decided in `planning`, when everybody has reported.
+Where a state comes from (a twin, peer memory, a checkpoint) is decided in `planning`, when all ranks have reported.
 Here is decided what needs other processes: a rank for which there is no spare, and a world that cannot be formed as it
 is; and here is counted how often each rung was taken, for its budget. A rung counts when the world has resumed by it, a
 restart when it begins. Planned moves, and absent ranks that come back at a boundary, are no rungs. Called by `job`.

@@ -1,4 +1,4 @@
-"""The hosts of a job: who is there, who was silent for too long, and who is under suspicion.
+"""The hosts of a job: which are there, which were silent for too long, and which are under suspicion.
 
 A host is a failure domain. A silent host is evidence; that it is lost is decided when its patience is over. A host that
 was lost, or on which spares do not come up, is under suspicion for a while: no rank goes there.
@@ -32,7 +32,7 @@ class Host:
     patience: float = field(default=0.0, metadata=FORGOTTEN)
     suspect_until: float = field(default=0.0, metadata=MOMENT)
     failures_in_a_row: int = 0  # spares that died there before they were warm
-    draining: bool = False  # somebody asked that nothing be put there any more
+    draining: bool = False  # on request: nothing is put there any more
     spoke_at: float = field(default=float("-inf"), metadata=FORGOTTEN)  # its agent, whatever it said
 
     def deadline(self) -> float | None:
@@ -102,16 +102,16 @@ class Hosts:
         deadline, since = host.deadline(), host.silent_since
         if deadline is None or since is None or at < deadline:
             return False
-        return at >= since + max(longest, host.patience) or self._somebody_spoke_after(since)
+        return at >= since + max(longest, host.patience) or self._any_host_spoke_after(since)
 
-    def _somebody_spoke_after(self, since: float) -> bool:
+    def _any_host_spoke_after(self, since: float) -> bool:
         return any(host.spoke_at > since for host in self._present() if host.id not in self.silent)
 
     def next_deadline(self, at: float, longest: float) -> float | None:
-        """When somebody may be lost next, if nobody speaks before."""
+        """When a host may be lost next, if no host speaks before."""
         silent = (self.by_id[id_] for id_ in self.silent)
         deadlines = [
-            deadline if at < deadline or self._somebody_spoke_after(host.silent_since) else host.silent_since + longest
+            deadline if at < deadline or self._any_host_spoke_after(host.silent_since) else host.silent_since + longest
             for host in silent
             if host.silent_since is not None and (deadline := host.deadline()) is not None
         ]

@@ -8,9 +8,9 @@
                                           └────────────────── all resumed ─────────────────────────────┘
     any ──▶ STOPPED
 
-Knows: who holds which rank, what each said last, what is awaited. Does not know: processes, sockets, tensors, time
-(other than the `at` of events). Called by the coordinator and, unchanged, by the simulator. The handling of a running
-recovery is in `round`, of the pool in `pool`; this file joins the parts.
+Knows: which member holds which rank, what each said last, what is awaited. Does not know: processes, sockets, tensors,
+time (other than the `at` of events). Called by the coordinator and, unchanged, by the simulator. The handling of a
+running recovery is in `round`, of the pool in `pool`; this file joins the parts.
 
 A new loss in any stage opens the next generation and begins again at STOPPING; every stage can be repeated.
 Every event costs the same however many ranks there are, except the two that speak to all of them (a new generation
@@ -405,7 +405,7 @@ class JobMachine:
             return []
         self.ending.finished.add(member.id)
         if len(self.ending.finished) < self.round.present_count or self.round.state.killed:
-            return []  # somebody is being ended: its rank has to be manned once more
+            return []  # a member is being ended: its rank has to be manned once more
         self.ending.released = True
         members = tuple(member.id for member in self.round.present())
         over = because(Code.OTHERS_FINISHED)
@@ -413,13 +413,13 @@ class JobMachine:
         return [
             *(KillMember(member=member.id, reason=over) for member in benched),
             self.decision(event.at, DecisionKind.FINISH, because(Code.ALL_FINISHED)),
-            self.round.record(),  # nobody who takes over may form this world again
+            self.round.record(),  # no coordinator that takes over may form this world again
             ReleaseMembers(generation=self.generation, members=members),
         ]
 
     def stop(self, at: float, outcome: Outcome, reason: Reason, exit_code: int) -> list[Command]:
-        """Recorded like a generation: a coordinator that was deposed must not end the job, and whoever takes over must
-        not go on with a job that has ended."""
+        """Recorded like a generation: a coordinator that was deposed must not end the job, and one that takes over
+        must not go on with a job that has ended."""
         return [
             self.decision(at, DecisionKind.STOP, reason),
             self.round.record(),
@@ -427,17 +427,19 @@ class JobMachine:
         ]
 
     def _refuse(self, event: ev.Event) -> list[Command]:
-        """Somebody who is no longer (or never was) a member speaks. Losses of such members are no news."""
+        """The sender is no longer a member, or never was one. Losses of such members are no news."""
         if isinstance(event, ev.MemberLost):
             return []
-        who = getattr(event, "member", "?")
+        sender = getattr(event, "member", "?")
         return [
             RecordDecision(
                 at=event.at,
                 generation=self.generation,
                 kind=DecisionKind.REFUSE,
-                member=MemberId(who),
-                reason=because(Code.NOT_A_MEMBER, event=type(event).__name__, member=who, generation=self.generation),
+                member=MemberId(sender),
+                reason=because(
+                    Code.NOT_A_MEMBER, event=type(event).__name__, member=sender, generation=self.generation
+                ),
             )
         ]
 

@@ -10,8 +10,8 @@ loads or saves for ten minutes is healthy. So five conditions are told apart, ea
                thread runs the script                       between steps after `idle_timeout`
     waiting    its main thread waits for other ranks        if all wait for each other, the groups are formed again
 
-What is done about a finding (kill, wait, open a generation) is decided in `watchdog`, which also knows who else holds a
-member's state. Knows nothing of pages, pings or processes; the agent's side is `detection.liveness`.
+What is done about a finding (kill, wait, open a generation) is decided in `watchdog`, which also knows which other
+ranks hold a member's state. Knows nothing of pages, pings or processes; the agent's side is `detection.liveness`.
 """
 
 import enum
@@ -139,14 +139,14 @@ def is_gone(policy: Policy, sighting: Sighting | None) -> bool:
 
 
 def in_training(policy: Policy, pace: float, members: Sequence[Watched], patience: int = 1) -> Findings:
-    """The world trains: who keeps the others waiting? `patience`: false alarms make the deadlock's deadline longer."""
+    """The world trains: which members keep the others waiting? `patience`: a factor of the deadlock's deadline."""
     seen = [watched for watched in members if watched.sighting is not None]
     unseen = tuple(watched.member for watched in members if watched.sighting is None)
     waiting = [watched for watched in seen if watched.condition is Condition.WAITING]
     gone = tuple(watched for watched in seen if is_gone(policy, watched.sighting)) if waiting else ()
     late = tuple(watched for watched in seen if _is_late(policy, pace, watched.sighting))
     if len(waiting) + len(gone) + len(late) < len(members) or not waiting:
-        late = ()  # somebody else still moves, or may be what they wait for
+        late = ()  # another member still moves, or may be what they wait for
     deadline = patience * policy.stall_deadline(pace)
     shortest = min((watched.sighting.seconds for watched in waiting if watched.sighting), default=0.0)
     deadlock = shortest if len(waiting) == len(members) and shortest >= deadline else None
@@ -154,8 +154,8 @@ def in_training(policy: Policy, pace: float, members: Sequence[Watched], patienc
 
 
 def in_recovery(policy: Policy, pace: float, members: Sequence[Watched]) -> Findings:
-    """Answers of these are awaited. Whoever waits in a collective although its connections were broken is stuck below
-    Python; it has the deadline of a deadlock for it."""
+    """Answers of these are awaited. A member that waits in a collective although its connections were broken is stuck
+    below Python; it has the deadline of a deadlock for it."""
     gone = tuple(watched for watched in members if is_gone(policy, watched.sighting))
     answered = [watched for watched in members if (watched.awaited_for or 0.0) >= policy.unresponsive_timeout]
     late = tuple(watched for watched in answered if _is_late(policy, pace, watched.sighting))

@@ -41,7 +41,7 @@ class MemberLoss:
         needed, prepared_for_a_move = self.needed_for(member), self.roster.is_understudy(member)
         self.roster.remove(member)
         self.ending.finished.discard(member.id)
-        self.round.state.killed.discard(member.id)  # it is gone, and nobody has to wait for its end any more
+        self.round.state.killed.discard(member.id)  # it is gone, and its end is awaited no more
         if member.rank is not None:
             self.watchdog.state.fault_seen()
         if member.rank is None:

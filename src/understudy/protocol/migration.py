@@ -27,7 +27,7 @@ from understudy.protocol.succession import FORGOTTEN
 
 @dataclass(slots=True)
 class MigrationState:
-    """`reasons`: of every rank that is to move, whether somebody prepares for it or not."""
+    """`reasons`: of every rank that is to move, whether an understudy prepares for it or not."""
 
     reasons: dict[Rank, Reason] = field(default_factory=dict)
     told: dict[MemberId, StepNumber | None] = field(default_factory=dict, metadata=FORGOTTEN)  # None: has not answered
@@ -120,8 +120,8 @@ class Migration:
         return commands
 
     def _can_come_back(self) -> list[Rank]:
-        """Whole replicas of which everybody is prepared; whoever is benched only needs the state. Nobody while others
-        still prepare: then they come back together."""
+        """Ranks of whole replicas in which every member is prepared; a benched one only needs the state. No rank while
+        others still prepare: then they come back together."""
         round_ = self.round.state
         there = {rank: self.roster.holder(rank) for rank in round_.absent if rank in self.roster.holders}
         if any(member.standing is Standing.JOINING for member in there.values()):
@@ -144,7 +144,7 @@ class Migration:
         return self.roster.members[self.roster.understudies[rank]].standing is Standing.PREPARED
 
     def on_absent_lost(self, at: float, rank: Rank, useless: Reason | None) -> list[Command]:
-        """Whoever had, or prepared for, a rank without which the world goes on. `useless`: why not to try again."""
+        """A member was lost that had, or prepared for, an absent rank. `useless`: why not to try again."""
         self._forget_answers()
         if useless is None:
             return self.go_on(at)

@@ -1,4 +1,5 @@
-"""Who keeps copies of whose state: always somebody on another host, so that no host takes a rank and its copies away.
+"""Which rank keeps copies of which rank's state: always one on another host, so that no host takes a rank and its
+copies away.
 
 Every rank computes this for itself, from where all ranks are; the coordinator uses it only to say what is covered.
 """

@@ -1,4 +1,4 @@
-"""From what everybody reported to the plan of a generation: at which step all resume, and who gives state to whom."""
+"""From the reports of all ranks to the plan of a generation: the step at which all resume, and donors by receiver."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,9 +19,9 @@ Donors = tuple[tuple[Rank, tuple[Rank, ...]], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What is known when all have reported. `leavers`: positions of those who hand their ranks over. `benched`: of
-    those without whom the world goes on; what they have applied counts. `refused`: rungs that may not be taken, and
-    why. `no_degrade`: why the world does not go on with fewer ranks."""
+    """What is known when all have reported. `leavers`: positions of members that hand their ranks over. `benched`:
+    of members that live although their ranks are absent; what they have applied counts. `refused`: rungs that may not
+    be taken, and why. `no_degrade`: why the world does not go on with fewer ranks."""
 
     positions: Mapping[Rank, Position]
     leavers: Mapping[Rank, Position]
@@ -32,7 +32,7 @@ class Situation:
     refused: Mapping[Rung, Reason] = field(default_factory=dict)
     no_degrade: Reason = field(default=because(Code.RANKS_FILLED))
     older_only: bool = False  # what is not trusted was left out
-    durable_known: bool = True  # everybody has said which checkpoints it could load
+    durable_known: bool = True  # every rank has said which checkpoints it could load
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class NoPlan:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """`handed`: ranks that take their state from their leavers. `rewind`: to an earlier state than the newest.
-    `rung`: where the state comes from for whoever neither holds nor receives it. `from_copies`: receivers whose donor
-    keeps a copy of their state. `distrust`: nobody holds it."""
+    `rung`: where the state comes from for a rank that neither holds nor receives it. `from_copies`: receivers whose
+    donor keeps a copy of their state. `distrust`: no rank counts as a holder of it."""
 
     step: StepNumber
     donors: Donors
@@ -115,8 +115,8 @@ def _plan_to_go_on(situation: Situation, at_boundary: bool) -> Plan | Checkpoint
 def _plan_from_saved(
     situation: Situation, newest: StepNumber | None, tried: tuple[Reason, ...]
 ) -> Plan | CheckpointsWanted | NoPlan:
-    """Peer memory: the newest state that every rank holds, has saved, or can take from somebody who has, or who keeps a
-    copy of it. Nobody goes further back than it must; all go back to the same."""
+    """Peer memory: the newest state that every rank holds, has saved, or can take from ranks that have it or keep a
+    copy of it. No rank goes further back than it must; all go back to the same."""
     if Rung.PEER_MEMORY in situation.refused:
         refused = situation.refused[Rung.PEER_MEMORY]
         return _plan_from_checkpoint(situation, newest, (*tried, _no(Rung.PEER_MEMORY, refused)))
@@ -149,7 +149,7 @@ def _plan_from_saved(
 def _plan_from_checkpoint(
     situation: Situation, newest: StepNumber | None, tried: tuple[Reason, ...]
 ) -> Plan | CheckpointsWanted | NoPlan:
-    """The newest one that every rank can load. All load it, also who holds that state: nothing else is known to fit."""
+    """The newest one that every rank can load. All load it, even holders of it: nothing else is known to fit."""
     tried = (*tried, _no(Rung.RESTART, because(Code.SAME_STATE)))
     if Rung.CHECKPOINT in situation.refused:
         return NoPlan((*tried, _no(Rung.CHECKPOINT, situation.refused[Rung.CHECKPOINT])))
@@ -169,7 +169,8 @@ def _plan_from_checkpoint(
 
 
 def _plan_to_save(situation: Situation) -> Plan:
-    """Before all processes begin anew: the newest state is saved by whoever has it without help. Somebody has one."""
+    """Before all processes begin anew: the newest state is saved by every rank that has it without help. Some
+    rank has one."""
     verdict = judge(situation.positions)
     assert verdict is not None
     reason = because(Code.STATE_IS_SAVED, step=verdict.step, why=verdict.reason)
@@ -177,7 +178,7 @@ def _plan_to_save(situation: Situation) -> Plan:
 
 
 def _keepers(situation: Situation, step: StepNumber) -> dict[Rank, Rank]:
-    """For who must receive that state: somebody who keeps a copy of it, each giving to as few as can be."""
+    """For each rank that must receive that state: one that keeps a copy of it, each giving to as few as can be."""
     found: dict[Rank, Rank] = {}
     for receiver in sorted(_receivers(situation, step, saved=True) - situation.leavers.keys()):
         keepers = [rank for rank, p in sorted(situation.positions.items()) if (receiver, step) in p.keeps]
@@ -245,8 +246,9 @@ def _find_donors(
     situation: Situation, step: StepNumber, saved: bool = False, from_copies: Mapping[Rank, Rank] | None = None
 ) -> dict[Rank, tuple[Rank, ...]] | NoDonor:
     """A receiver whose leaver has the state takes it from there: from its own rank, so to speak. Then it can give to
-    others, if nobody else can. `saved`: who has saved the state needs nobody. `from_copies`: receivers that are served
-    by whoever keeps a copy of their state. Where swaps are refused nobody gives to who has nothing."""
+    others, if no other rank can. `saved`: a rank that has saved the state needs no donor. `from_copies`: receivers that
+    are served by a rank that keeps a copy of their state. Where swaps are refused, a rank that holds nothing has no
+    donor."""
     receivers = _receivers(situation, step, saved)
     handed = {rank for rank, p in situation.leavers.items() if action_for(p, step) is not Action.RECEIVE} & receivers
     served = {rank: (rank,) for rank in handed} | {rank: (keeper,) for rank, keeper in (from_copies or {}).items()}
@@ -267,9 +269,9 @@ def _choose(situation: Situation, receivers: set[Rank], givers: list[Rank]) -> d
 
 
 def _in_turn(situation: Situation, found: dict[Rank, tuple[Rank, ...]], from_copies: Collection[Rank] = ()) -> Donors:
-    """Who has nothing to lose comes first, and before it who takes from a leaver or from a copy. A laggard's older
-    state is the last one if its donors die before it has been served; and by then a joiner is whole, which can give in
-    their place."""
+    """A receiver that has nothing to lose comes first, and before it one that takes from a leaver or from a copy. A
+    laggard's older state is the last one if its donors die before it has been served; and by then a joiner is whole,
+    which can give in their place."""
 
     def turn(entry: tuple[Rank, tuple[Rank, ...]]) -> tuple[bool, bool, bool, Rank]:
         receiver, givers = entry
@@ -298,8 +300,8 @@ def _plan_to_go_back(situation: Situation) -> Plan | None:
 
 
 def tail_of(plan: Plan, positions: Mapping[Rank, Position]) -> Tail | None:
-    """Whether survivors are in the middle of collectives between two steps, and who lacks which results of these. None
-    where everybody goes back: then whatever was computed there is void."""
+    """Whether survivors are in the middle of collectives between two steps, and which ranks lack results of these.
+    None where all ranks go back: then whatever was computed there is void."""
     survivors = {rank: p for rank, p in positions.items() if p.holds == plan.step}
     if plan.rewind or plan.distrust or not any(position.in_tail for position in survivors.values()):
         return None

@@ -46,7 +46,7 @@ class Policy:
         return max(1, self.world_size // self.hosts)
 
     def boundary_after(self, newest: int, pace: float) -> int:
-        """The first step that nobody will have begun when the news of it arrives."""
+        """The first step that no rank will have begun when the news of it arrives."""
         return newest + 1 + (math.ceil(self.boundary_notice / pace) if pace > 0 else 1)
 
     def healthy_enough(self, healthy: int) -> bool:

@@ -96,7 +96,7 @@ class SparePool:
         return None if hope else no_way
 
     def has_spare_for(self, rank: Rank, at: float) -> bool:
-        """Is somebody there who could have this rank, in the place that it leaves or in another?"""
+        """Is there a spare that could have this rank, in the place that it leaves or in another?"""
         return rank in self.roster.holders and self._usable_spares(at, (self.roster.holder(rank).host,)) > 0
 
     def can_take(self, at: float) -> bool:
@@ -151,9 +151,9 @@ class SparePool:
     def _where_to_start(self, at: float, home: HostId | None) -> HostId:
         """A world that starts over may start processes anywhere, also where no spares are wanted."""
         well = [host for host in self.hosts.present() if self.hosts.usable(host.id, at)]
-        anybody = self._willing(at) or well or list(self.hosts.by_id.values())
+        candidates = self._willing(at) or well or list(self.hosts.by_id.values())
         return min(
-            anybody, key=lambda host: (not self._room_for_ranks(host), host.id != home, host.ranks > 0, host.place)
+            candidates, key=lambda host: (not self._room_for_ranks(host), host.id != home, host.ranks > 0, host.place)
         ).id
 
     def start(self, rank: Rank | None, host: HostId, first: bool = False) -> tuple[Member, list[Command]]:

@@ -11,7 +11,7 @@ class Position:
 
     `holds`: the number of committed steps in its state (it would run step `holds` next), or None when its state is
     empty or torn (a joiner, or a receiver whose transfer was interrupted).
-    `arrived`: it stands at the fence of step `holds` with final gradients, and needs nobody to apply them.
+    `arrived`: it stands at the fence of step `holds` with final gradients, and needs no other rank to apply them.
     `kept`: the state of which it has a copy because all twins agreed on it (`replica_check`).
     `saved`: states that it can bring back by itself, from memory that outlives the process that saved them.
     `keeps`: copies of the states of other ranks that are in memory of its host, and that it can give.

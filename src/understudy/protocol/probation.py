@@ -2,14 +2,14 @@
 taken.
 
 Members look, at every commit in that time, whether their parameters and the step's loss are finite, and twins compare
-digests. Bad state opens the next generation, and the world *steps down*: whatever anybody holds counts for nothing, and
-neither does the source that was used last. The order is that of `Source`; an older state is further down than a newer
+digests. Bad state opens the next generation, and the world *steps down*: nothing that members hold counts, nor does
+the source that was used last. The order is that of `Source`; an older state is further down than a newer
 one of the same source, and from each rung the world steps down to an older state of it once at most. So this comes to
 an end: a state that passes, or a stop. A loss alone is but a sign: where nothing is below, the world goes on as it is,
 and that is said.
 
 State that was not finite when the world resumed was not made so by the recovery, for its bytes are checked on their
-way: that is said, and nobody steps down. What is done about it is in `checks`.
+way: that is said, and the world does not step down. What is done about it is in `checks`.
 """
 
 import enum
@@ -89,7 +89,7 @@ class StepDown:
 
 
 def steps_to_watch(machine_wants: int, plan: ResumeAt, degraded: bool, running: Probation | None, moved: bool) -> int:
-    """How long members have to watch after this plan. Where nobody's state has changed there is nothing to watch; a
+    """How long members have to watch after this plan. Where no rank's state has changed there is nothing to watch; a
     planned move does not end a probation."""
     if moved:
         return 0 if running is None else max(0, running.until - plan.step)

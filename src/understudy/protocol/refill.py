@@ -14,8 +14,8 @@ class Refill:
         self.policy, self.roster, self.pool, self.round = policy, roster, pool, round_
 
     def refill(self, at: float, reason: Reason) -> list[Command]:
-        """What is started is recorded first, so that whoever takes over knows it and gives no name twice. A host that
-        is under suspicion gets its spares when that is over."""
+        """What is started is recorded first, so that a coordinator that takes over knows it and gives no name twice. A
+        host that is under suspicion gets its spares when that is over."""
         commands = self.pool.refill(at, self.round.state.generation, reason)
         self.pool.state.refill_at = self.pool.next_chance(at)
         started = any(isinstance(command, StartMember) for command in commands)

@@ -1,9 +1,9 @@
-"""Twins compare their state every so many steps. Where they differ, somebody's memory has changed without a fault.
+"""Twins compare their state every so many steps. Where they differ, a rank's memory has changed without a fault.
 
 All ranks tell a digest after the same steps. When all have told and all twins agree, that state is *agreed*: members
-keep a copy of it. When a twin differs from most of its twins it is ended, and everybody goes back to the agreed state,
-because what it computed since then is in everybody's state by now. Of two that differ nobody can tell who is right:
-both go back and compute again; if they differ again at the same step, the job stops.
+keep a copy of it. When a twin differs from most of its twins it is ended, and all ranks go back to the agreed state,
+because what it computed since then is in the state of every rank by now. Of two that differ it cannot be told which is
+right: both go back and compute again; if they differ again at the same step, the job stops.
 
 Ranks without a twin tell digests too, and are not compared.
 """
@@ -31,8 +31,8 @@ _MOST_TOLD = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a comparison came to. `odd`: ranks that differ from most of their twins. `torn`: whose twins differ, and
-    nobody can tell who is right."""
+    """What a comparison came to. `odd`: ranks that differ from most of their twins. `torn`: twins that differ without
+    a majority, so that it cannot be told which are right."""
 
     step: StepNumber
     odd: tuple[Rank, ...] = ()
@@ -76,15 +76,15 @@ class ReplicaCheckState:
         twin_keys: Mapping[Rank, str],
         copied: bool = True,
     ) -> Finding | None:
-        """None until all have told. `copied`: if all agree, everybody can go back to that state."""
+        """None until all have told. `copied`: if all agree, all ranks can go back to that state."""
         if self.agreed is not None and step <= self.agreed:
             return None
         told = self.told.setdefault(step, {})
         told[rank] = digest
-        for stale in sorted(self.told)[:-_MOST_TOLD]:  # somebody never told, or its twins are not known
+        for stale in sorted(self.told)[:-_MOST_TOLD]:  # a rank never told, or its twins are not known
             del self.told[stale]
         if len(told) < world_size or len(twin_keys) < world_size:
-            return None  # whoever has just taken over does not know all twins yet
+            return None  # a coordinator that has just taken over does not know all twins yet
         finding = compare(step, told, twin_keys)
         self.told = {later: digests for later, digests in self.told.items() if later > step}
         if finding.agreed:
@@ -114,7 +114,7 @@ def compare(step: StepNumber, told: Mapping[Rank, str], twin_keys: Mapping[Rank,
 
 
 class ReplicaCheck:
-    """What follows when twins have told their digests: a state on which all agree, or somebody whose bytes differ."""
+    """What follows when twins have told their digests: a state on which all agree, or ranks whose bytes differ."""
 
     def __init__(
         self,
@@ -143,8 +143,8 @@ class ReplicaCheck:
         if finding is None or (finding.agreed and not copied):
             return []
         if finding.agreed:
-            everybody = tuple(holder.id for holder in self.round.present())
-            keep = KeepAgreed(generation=self.round.state.generation, members=everybody, step=finding.step)
+            members = tuple(holder.id for holder in self.round.present())
+            keep = KeepAgreed(generation=self.round.state.generation, members=members, step=finding.step)
             return [self.round.record(), keep] if never_before else [keep]  # a successor must know that one can go back
         return self._on_disagreement(event.at, finding)
 

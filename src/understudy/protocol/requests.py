@@ -5,7 +5,7 @@ from understudy.protocol.events import Event
 
 
 class Request(Event, frozen=True, kw_only=True):
-    """`reason` is for the ledger and for people: who asks, and why."""
+    """`reason` is for the ledger and for people: where the request comes from, and why."""
 
     reason: str
 
@@ -38,7 +38,7 @@ class ReplaceRank(Request, frozen=True, kw_only=True):
 
 
 class AbortGeneration(Request, frozen=True, kw_only=True):
-    """Everybody leaves the generation now and says where it stands. Who does not is replaced."""
+    """Every rank leaves the generation now and says where it stands. A rank that does not is replaced."""
 
 
 class KeepSpares(Request, frozen=True, kw_only=True):

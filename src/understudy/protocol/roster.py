@@ -1,4 +1,4 @@
-"""Who holds which rank, and who is spare. Every operation costs the same however many members there are."""
+"""Which member holds which rank, and which are spare. Every operation costs the same however many members there are."""
 
 import enum
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class Member:
     assigned_in: Generation = Generation(0)
     assigned_at: float = 0.0
     founder: bool = False  # its world began with it, so that it rehearses and receives nothing
-    leaving: bool = False  # its rank was given to another member, to whom it still has to hand its state
+    leaving: bool = False  # its rank was given to another member, to which it still has to hand its state
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class Roster:
         self.holders[rank] = member.id
 
     def understudy(self, member: Member, rank: Rank, generation: Generation, at: float) -> None:
-        """Let a spare prepare for a rank that somebody still holds. On the same host it will have the same place."""
+        """Let a spare prepare for a rank that another member holds. On the same host it will have the same place."""
         holder = self.holder(rank)
         self._no_spare_any_more(member)
         member.slot = holder.slot if member.host == holder.host else self._take_slot(member, None)
@@ -102,7 +102,7 @@ class Roster:
         return member.rank is not None and self.understudies.get(member.rank) == member.id
 
     def hand_over(self, rank: Rank) -> Member:
-        """The understudy holds the rank from now on. Returns whoever leaves."""
+        """The understudy holds the rank from now on. Returns the leaver."""
         leaver = self.holder(rank)
         leaver.leaving = True
         self.leavers[rank] = leaver.id

@@ -1,7 +1,7 @@
 """One recovery: open a generation, collect positions and joiners, give the verdict, wait until all have resumed.
 
-Knows what is awaited from whom in the current generation. Called only by `job`. Messages may be lost: whatever was not
-answered is said again on a tick, and every answer may come twice.
+Knows what is awaited from which member in the current generation. Called only by `job`. Messages may be lost: whatever
+was not answered is said again on a tick, and every answer may come twice.
 """
 
 from collections.abc import Mapping
@@ -101,7 +101,7 @@ class Round:
         if news and event.began_at:
             began = because(Code.BEGAN_WITH_CHECKPOINT, step=event.began_at)
             warnings.append(self.decision(at, DecisionKind.CHECKPOINT, began, step=event.began_at))
-        return [self.record(), *warnings] if news else warnings  # whoever takes over must not start over
+        return [self.record(), *warnings] if news else warnings  # a coordinator that takes over must not start over
 
     def _warn_of_ranks_without_twin(self, at: float) -> list[Command]:
         alone = without_twin(self.state.twin_keys, self.state.holdings)
@@ -185,7 +185,7 @@ class Round:
         return [self.record(), *self.outbound.assign(spare)]
 
     def _await_reports(self) -> list[Member]:
-        """Who is to report, and who can be told so."""
+        """Await the reports of holders and leavers; return the members that can be told so."""
         told: list[Member] = []
         for member in (*self.roster.seated(), *self.roster.departing()):
             if member.standing is Standing.JOINING:
@@ -200,7 +200,7 @@ class Round:
         return told
 
     def promote_understudies(self) -> None:
-        """A rank that was to move was lost instead: whoever prepared for it has it now."""
+        """A rank that was to move was lost instead: its understudy has it now."""
         for rank in self.vacancies():
             if rank in self.roster.understudies:
                 member = self.roster.promote(rank)
@@ -320,14 +320,14 @@ class Round:
         return [self.decision(at, DecisionKind.WAIT, reason), *self.outbound.ask_for_checkpoints()]
 
     def _learn(self, rank: Rank, twin_key: str, holdings: tuple[int, ...]) -> None:
-        """What a rank holds stays the same for as long as its world; that somebody does not say it again means
+        """What a rank holds stays the same for as long as its world; that a member does not say it again means
         nothing."""
         self.state.twin_keys[rank] = twin_key
         if holdings and twin_key not in self.state.holdings:
             self.state.holdings[twin_key] = frozenset(holdings)
 
     def must_start_over(self) -> bool:
-        """Somebody is still in its first step: then nobody has committed it, and nothing is lost."""
+        """A member is still in its first step: then no rank has committed it, and nothing is lost."""
         if self.state.established:
             return False  # a commit that is known must never be thrown away
         unsettled = any(not position.established for position in self.state.positions.values())
@@ -362,7 +362,7 @@ class Round:
             return self._ask_for_checkpoints(at, plan.tried)
         members = self.present()
         if plan.rung is Rung.RESTART:
-            members = [member for member in members if member.rank in self.state.positions]  # who rehearses has nothing
+            members = [member for member in members if member.rank in self.state.positions]  # none that rehearses
         self.state.store = self._choose_store(at)  # its host may have been lost since the generation was opened
         resume = ResumeAt(
             generation=self.state.generation,
@@ -411,7 +411,7 @@ class Round:
             KillMember(member=leaver.id, reason=because(Code.HANDED_OVER, rank=leaver.rank))
             for leaver in self.roster.departing()
         ]
-        return [self.record(), resumed, *over]  # whoever takes over from us must know that nothing is under way
+        return [self.record(), resumed, *over]  # a coordinator that takes over must know that nothing is under way
 
     def preparation_deadline(self, member: MemberId) -> float:
         """A joiner that sets up for as long as the founders did is not slow."""
@@ -420,7 +420,7 @@ class Round:
 
     @property
     def is_saving(self) -> bool:
-        """Everybody saves what it holds, because all processes are to begin anew."""
+        """Every member saves what it holds, because all processes are to begin anew."""
         return (
             self.state.stage is Stage.FORMING and self.state.plan is not None and self.state.plan.rung is Rung.RESTART
         )
@@ -431,7 +431,7 @@ class Round:
         return self.is_saving and not self.state.awaited
 
     def kill(self, at: float, members: list[Member], reason: Reason) -> list[Command]:
-        """End members of which `watchdog` has evidence enough, or as somebody asked. Their loss opens the next
+        """End members of which `watchdog` has evidence enough, or as was requested. Their loss opens the next
         generation."""
         commands: list[Command] = []
         for member in members:

@@ -1,4 +1,4 @@
-"""What is known of the current generation: what is awaited from whom, what was told, and the plan.
+"""What is known of the current generation: which members are awaited, what was told, and the plan.
 
 Written by `round` and, where a part decides how a world is recovered, by `fallback`, `checks` and `replica_check`.
 """
@@ -33,7 +33,7 @@ class RoundState:
     opened_at: float = field(default=0.0, metadata=FORGOTTEN)  # when this generation was
     setup_seconds: float = 0.0  # from the founding of the world to its first step
     pace: float = 0.0
-    established: bool = False  # somebody has its first step behind it
+    established: bool = False  # a member has its first step behind it
     start_overs: int = 0
     attempts: int = field(default=0, metadata=FORGOTTEN)
     attempted_at: float | None = field(default=None, metadata=FORGOTTEN)
@@ -45,12 +45,12 @@ class RoundState:
     replicas: dict[Rank, frozenset[Rank]] = field(default_factory=dict)  # the ranks without which each cannot compute
     absent: frozenset[Rank] = frozenset()  # the world goes on without these
     homes: dict[Rank, tuple[HostId, int]] = field(default_factory=dict)  # host and slot of its last holder
-    store: HostId = THIS_HOST  # whose c10d store is used in this generation
+    store: HostId = THIS_HOST  # its c10d store is used in this generation
     boundary: StepNumber | None = field(default=None, metadata=FORGOTTEN)  # left before this step, and not at once
     leavers_at: dict[Rank, Position] = field(default_factory=dict, metadata=FORGOTTEN)
     kind: RecoveryKind = ORDINARY  # until the world has resumed
     probation: Probation | None = None
-    not_finite: set[Rank] = field(default_factory=set, metadata=FORGOTTEN)  # who said so when it resumed
+    not_finite: set[Rank] = field(default_factory=set, metadata=FORGOTTEN)  # ranks that said so when they resumed
     plan: ResumeAt | None = field(default=None, metadata=FORGOTTEN)
     deadline: float | None = field(default=None, metadata=FORGOTTEN)
     resend_at: float | None = field(default=None, metadata=FORGOTTEN)

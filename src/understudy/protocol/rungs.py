@@ -8,11 +8,11 @@ from understudy.protocol.reasons import Code, Reason, because
 
 
 class Rung(enum.Enum):
-    SWAP = "swap"  # somebody takes over the rank, and its state comes from whoever else holds it
+    SWAP = "swap"  # a spare takes over the rank, and its state comes from other ranks that hold it
     DEGRADE = "degrade"  # fewer replicas, the same global batch
     PEER_MEMORY = "peer memory"  # the state comes from a copy that outlived its process
     RESTART = "restart from memory"  # all processes begin anew; what the old ones held was saved before
-    CHECKPOINT = "durable checkpoint"  # everybody goes back to what is on disk
+    CHECKPOINT = "durable checkpoint"  # all ranks go back to what is on disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

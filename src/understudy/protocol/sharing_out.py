@@ -1,18 +1,18 @@
-"""Who works on the samples of absent ranks, so that a smaller world still works on the whole batch.
+"""Which ranks work on the samples of absent ones, so that a smaller world still works on the whole batch.
 
 Knows shares (which part of each batch a rank works on); nothing of samples, tensors or processes. Called by every rank
 of a world that goes on without some of its ranks.
 
 The batches of the absent shares are laid end to end and cut into equal pieces, one for each share that is present, in
 order. A piece that reaches into two batches is cut there once more, because no part may be larger than the batch that
-the script was made for. Everybody gets equally many pieces: whatever the script's body says to other ranks, they say it
-equally often.
+the script was made for. Every rank gets equally many pieces: whatever the script's body sends to other ranks, all of
+them send it equally often.
 
     absent 2, present 0 1 3          absent 2 3, present 0 1       absent 3 4, present 0 1 2
     |   2   |                        |   2   |   3   |             |     3     |     4     |
     | 0 1 3 |                        |   0   |   1   |             | 0   0 | 1 | 1 | 2   2 |
 
-Pieces are fractions, so that nobody has to know how many samples a batch has. Where a batch has fewer samples than
+Pieces are fractions, so that no rank has to know how many samples a batch has. Where a batch has fewer samples than
 takers, some pieces have none.
 
 Where replicas consist of several ranks (shards), batches are shared out among those that hold the same shard in other
@@ -53,7 +53,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class SharingOut:
-    """`shares`: into how many parts each batch is divided; `absent`: those that nobody works on, in order. `lanes`:
+    """`shares`: into how many parts each batch is divided; `absent`: those of absent ranks, in order. `lanes`:
     among which of them batches are shared out, each in the same order of replicas; none: among all."""
 
     shares: int
@@ -65,7 +65,7 @@ class SharingOut:
         return [share for share in range(self.shares) if share not in missing]
 
     def pieces_of(self, share: int) -> tuple[Piece, ...]:
-        """What a rank of `share` works on besides its own part. Equally many for everybody. Linear in the shares."""
+        """What a rank of `share` works on besides its own part. Equally many for every rank. Linear in the shares."""
         lane = next((lane for lane in self.lanes if share in lane), range(self.shares))
         missing = set(self.absent)
         given = [other for other in lane if other in missing]

@@ -25,12 +25,12 @@ def facts_of(machine: JobMachine, at: float) -> State:
     facts = for_successor(machine.state, at)
     _keep_holders_and_spares(facts.roster)
     if facts.ending.released:
-        facts.round.stage = Stage.TRAINING  # nobody may form that world again
+        facts.round.stage = Stage.TRAINING  # no successor may form that world again
     return facts
 
 
 def active(facts: State) -> dict[Rank, MemberId]:
-    """Who trained, by rank."""
+    """The members that trained, by rank."""
     seated = facts.roster.seated()
     return {m.rank: m.id for m in seated if m.rank is not None and m.standing is Standing.ACTIVE}
 

@@ -2,8 +2,8 @@
 
 The rules for each condition are in `liveness`. Here they meet the rest of the job. A member is ended only if it is
 stopped or deaf while others wait for it, or has been busy for too long while all others wait for it; and only if the
-job can go on without it: somebody else holds its state, and somebody can take over its rank or the world can do
-without it. Everything else is waited for, and said: once, and again at growing intervals.
+job can go on without it: its state is held elsewhere, and a replacement can take over its rank or the world can do
+without it. Every other member is waited for, and that is said: once, and again at growing intervals.
 
 When the evidence is too old to act upon, agents are asked to look closely (`WatchClosely`). Called only by `job`.
 """
@@ -40,7 +40,7 @@ from understudy.protocol.round import Round
 from understudy.protocol.stages import Stage
 from understudy.protocol.succession import FORGOTTEN
 
-_LOOK_EVERY = 1.0  # seconds between two judgements while somebody makes no progress
+_LOOK_EVERY = 1.0  # seconds between two judgements while a member makes no progress
 _GATHER = 0.2  # seconds between two judgements while many hosts tell what they see: each costs a look at all ranks
 _LONGEST_GAP = 600.0  # seconds between two remarks about the same silence
 _FIRST_REMARK_ON_SETUP = 60.0  # seconds
@@ -57,18 +57,18 @@ class WatchdogState:
     sightings: Sightings = field(default_factory=Sightings, metadata=FORGOTTEN)
     look_at: float | None = field(default=None, metadata=FORGOTTEN)
     judged_at: float = field(default=float("-inf"), metadata=FORGOTTEN)
-    trouble: bool = field(default=False, metadata=FORGOTTEN)  # somebody made no progress when last seen
+    trouble: bool = field(default=False, metadata=FORGOTTEN)  # a member made no progress when last seen
     asked_at: float = field(default=float("-inf"), metadata=FORGOTTEN)
     remark_at: float | None = field(default=None, metadata=FORGOTTEN)
     remark_gap: float = field(default=0.0, metadata=FORGOTTEN)
     patience: int = field(default=1, metadata=FORGOTTEN)
     patient_until: float = field(default=float("-inf"), metadata=FORGOTTEN)
-    contact_lost: tuple[float, Reason] | None = field(default=None, metadata=FORGOTTEN)  # when first told, and by whom
+    contact_lost: tuple[float, Reason] | None = field(default=None, metadata=FORGOTTEN)  # when and what was first told
     barren: tuple[StepNumber | None, int] = (None, 0)
     heard_at: dict[MemberId, float] = field(default_factory=dict, metadata=FORGOTTEN)  # members know this generation
 
     def new_generation(self, at: float) -> None:
-        """Whatever was told of the old one says nothing any more, but who was busy still is."""
+        """Whatever was told of the old one says nothing any more, but a member that was busy still is."""
         self.contact_lost = None
         self.heard_at.clear()
         self.look_at = at + _LOOK_EVERY
@@ -102,7 +102,7 @@ class WatchdogState:
 
 
 class Watchdog:
-    """Looks at everybody whose progress matters, and acts on what is certain."""
+    """Looks at every member whose progress matters, and acts on what is certain."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class Watchdog:
     # -- judging -------------------------------------------------------------------------------------------------------
 
     def judge(self, at: float) -> list[Command]:
-        """Look at everybody whose progress matters now, and act on what is certain."""
+        """Look at every member whose progress matters now, and act on what is certain."""
         self.state.look_at, self.state.judged_at = None, at
         if self.ending.released:
             return []
@@ -222,7 +222,7 @@ class Watchdog:
         return min(max(_LOOK_EVERY, min(left)), 10 * _LOOK_EVERY)
 
     def _on_deadlock(self, at: float, seconds: float, members: Sequence[Watched]) -> list[Command]:
-        """Nobody is ended: whatever they wait for, to form the groups again frees them."""
+        """No member is ended: whatever they wait for, to form the groups again frees them."""
         watchdog = self.state
         reason = because(Code.DEADLOCK, seconds=seconds, seen=_in_groups(members))
         watchdog.patience = min(2 * watchdog.patience, _MOST_PATIENCE)
@@ -230,7 +230,7 @@ class Watchdog:
         return self.context.open(at, reason, DecisionKind.ALARM)
 
     def _judge_founding(self, at: float) -> list[Command]:
-        """A setup may take long, and to begin again costs all of it: nobody is ended as quickly as in training."""
+        """A setup may take long, and to begin again costs all of it: no member is ended as quickly as in training."""
         watchdog, policy, round_ = self.state, self.policy, self.round.state
         if self.round.state.generation == 0:
             return self._judge_gathering(at)
@@ -266,7 +266,7 @@ class Watchdog:
         return self._remark(at, because(Code.WAITING_FOR_HOSTS, present=present)) if due else []
 
     def _gone_in_setup(self, sighting: Sighting | None) -> bool:
-        """Whoever is stopped or does not answer there has the time of a busy one."""
+        """A member that is stopped or deaf in its setup has the time of a busy one."""
         return is_gone(self.policy, sighting) and sighting is not None and sighting.seconds >= self.policy.busy_timeout
 
     def _gone_while_joining(self, sighting: Sighting | None) -> bool:
@@ -299,7 +299,7 @@ class Watchdog:
         return commands
 
     def _needed_now(self) -> list[Member]:
-        """Those whose answers are awaited; and while state is transferred, those who give it as well."""
+        """Members whose answers are awaited; and while state is transferred, donors and leavers as well."""
         round_, members = self.round.state, self.roster.members
         ids = {*round_.awaited, *round_.asked_for_checkpoints}
         if round_.plan is not None and round_.stage is Stage.FORMING:
@@ -342,12 +342,12 @@ class Watchdog:
                 useless.append(roster.members[id_])
         return self.round.kill(at, useless, because(Code.SPARE_STOPPED)) if useless else []
 
-    # -- ending somebody -----------------------------------------------------------------------------------------------
+    # -- ending members ------------------------------------------------------------------------------------------------
 
     def _split(
         self, at: float, accused: Sequence[Watched], suspects: Sequence[Watched], alive: bool = False
     ) -> tuple[list[Watched], dict[MemberId, Reason]]:
-        """Who of the accused can be done without, and why the others cannot."""
+        """Which of the accused members can be done without, and why the others cannot."""
         ended: list[Watched] = []
         kept: dict[MemberId, Reason] = {}
         suspected = frozenset(watched.rank for watched in suspects)
@@ -390,8 +390,8 @@ class Watchdog:
         return because(Code.INDISPENSABLE, spare=no_spare, world=no_way)
 
     def _ranks_with_state(self, at: float) -> list[Rank]:
-        """Whose state can be built upon: not that of a member that is stopped, held or deaf right now, or whose host is
-        silent, for it may have died with that."""
+        """Ranks on whose state others can build. A member that is stopped, held or deaf right now does not count, nor
+        does one whose host is silent, for it may have died with that."""
         sightings = self.state.sightings
         ranks = ((member, member.rank) for member in self.round.present() if member.rank is not None)
         return [
@@ -403,7 +403,7 @@ class Watchdog:
         ]
 
     def _has_state(self, member: Member, rank: Rank) -> bool:
-        """A joiner has nothing before it has resumed, and whoever is behind may have begun to receive."""
+        """A joiner has nothing before it has resumed, and a laggard may have begun to receive."""
         round_ = self.round.state
         if self.round.state.stage is Stage.TRAINING or (
             self.round.state.stage is Stage.FORMING and member.id not in round_.awaited
@@ -493,8 +493,8 @@ class Watchdog:
 
 
 def _patiently(watched: Watched) -> Watched:
-    """While groups are formed a main thread that is still elsewhere has the time that it has between steps; and whoever
-    waits for the others there has the deadline of the whole (`deadlines`)."""
+    """While groups are formed a main thread that is still elsewhere has the time that it has between steps; and a
+    member that waits for the others there has the deadline of the whole (`deadlines`)."""
     sighting = watched.sighting
     if sighting is None or sighting.condition not in (Condition.BUSY, Condition.WAITING):
         return watched
@@ -504,7 +504,7 @@ def _patiently(watched: Watched) -> Watched:
 
 
 def _goes_on(members: Iterable[Watched]) -> bool:
-    """Groups are formed and state is transferred: does anybody still move, or is somebody waited for who is alive?"""
+    """Does one of these members still move, or is one busy or held by a debugger, and so alive?"""
     return any(watched.condition in (Condition.MOVING, Condition.BUSY, Condition.TRACED) for watched in members)
 
 

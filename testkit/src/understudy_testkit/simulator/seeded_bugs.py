@@ -267,7 +267,7 @@ SEEDED_BUGS = (
     SeededBug(
         "A10: a coordinator never suspects itself",
         Hosts,
-        "_somebody_spoke_after",
+        "_any_host_spoke_after",
         _always,
         ordinary.play_slow_on_hosts,
         first=50,
