@@ -27,6 +27,7 @@ _LOOK_AGAIN_EVERY = 5_000_000
 
 _SLOT = 8
 _NEVER_AWAITED = 2**64 - 1  # later than any step
+_PLACE_BITS = 16  # fences between two steps
 
 
 class _Span(ctypes.Structure):
@@ -90,9 +91,10 @@ class SharedFence:
         self._word = ctypes.c_uint32.from_buffer(self._page, 0)  # the last step that all have arrived at
         self._futex_number = _FUTEX_NUMBER[platform.machine()]
 
-    def meet(self, step: StepNumber, lost_contact: Callable[[], bool]) -> None:
-        """Arrive, and return when all have arrived. RuntimeError when contact is lost before that is seen."""
-        arrived = step + 1  # a new page is all zeros
+    def meet(self, step: StepNumber, lost_contact: Callable[[], bool], place: int = 0) -> None:
+        """Arrive, and return when all have arrived. RuntimeError when contact is lost before that is seen. `place`: of
+        a fence between this step and the next one."""
+        arrived = ((step + 1) << _PLACE_BITS) + place  # a new page is all zeros
         self._slots[self._rank] = arrived
         while True:
             seen = self._word.value
@@ -127,7 +129,7 @@ class SharedFence:
 class GroupFence:
     """The default group's barrier. A lost rank breaks its connections, and then it raises RuntimeError."""
 
-    def meet(self, _step: StepNumber, _lost_contact: Callable[[], bool]) -> None:
+    def meet(self, _step: StepNumber, _lost_contact: Callable[[], bool], _place: int = 0) -> None:
         dist.barrier()
 
     def remove(self) -> None:

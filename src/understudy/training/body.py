@@ -4,7 +4,9 @@ Called by the kinds of steps (`steps`), which know when. Optimizers change state
 what they change (`late_fence`).
 """
 
+import copy
 from collections.abc import Iterable
+from typing import Any
 
 from torch import nn
 
@@ -34,6 +36,7 @@ class Body:
         self.protected, self.engines, self.inspector, self.late_fence = protected, engines, inspector, late_fence
         self._buffers = buffers
         self._rank_local, self._rank_local_buffers = rank_local, rank_local_buffers
+        self._objects: dict[str, Any] = {}
 
     def use(self, modules: Iterable[nn.Module]) -> None:
         """The loop over the steps begins: what is protected is known."""
@@ -84,3 +87,22 @@ class Body:
     def put_back_buffers(self) -> None:
         """The attempt does not count: the forward pass may have changed some."""
         self._buffers.restore()
+
+    # -- between steps -------------------------------------------------------------------------------------------------
+
+    def remember(self) -> None:
+        """Before a section, which may have to run again: what is small, and what it is known to change."""
+        self._buffers.remember()
+        self._rank_local.remember()
+        self._objects = {name: copy.deepcopy(thing.state_dict()) for name, thing in self.protected.objects.items()}
+
+    def put_back(self) -> None:
+        self._buffers.restore()
+        self._buffers.remember()
+        self._rank_local.put_back()
+        for name, state in self._objects.items():
+            self.protected.objects[name].load_state_dict(copy.deepcopy(state))
+
+    def forget(self) -> None:
+        """The section is over."""
+        self._objects = {}

@@ -22,13 +22,17 @@ from understudy.protocol.sharing_out import Reduction
 from understudy.state.protected_state import Protected, SaveFunction, Stateful
 from understudy.training.audit import Unprotected, optimizers_within, unprotected_state
 from understudy.training.data.stateful_loader import LoaderData
-from understudy.training.data.step_data import StepData, as_step_data
+from understudy.training.data.step_data import SeveralBatches, StepData, as_step_data, batches_of, steps_per_epoch_of
 from understudy.training.data.step_loader import StepLoader
 from understudy.training.degraded.step import next_part
+from understudy.training.epochs import ENDLESS, Epoch, Epochs, OpenEnd
 from understudy.training.member import Member
 from understudy.training.rng import derived_seed, seed_all
 from understudy.training.steps import ProtectedStep, RehearsalStep, Step, TailStep
 from understudy.training.warmup import allocate_normally
+
+_END = "understudy/end"  # the name of what is protected of a loop
+_SECTION = 0x5EC710  # makes the seeds of sections differ from those of steps
 
 
 class Job:
@@ -55,6 +59,7 @@ class Job:
         self._reduction: Reduction = "mean"
         self._current: Step | None = None
         self._looped = False
+        self._end: OpenEnd | None = None
 
     @property
     def protected(self) -> bool:
@@ -71,11 +76,15 @@ class Job:
         data: Any = None,
         save: SaveFunction | None = None,
         load: SaveFunction | None = None,
+        batches_per_step: int = 1,
         share: tuple[int, int] | None = None,
         reduction: Reduction | None = None,
         **others: Any,
     ) -> None:
         """Name everything that must survive. Further keywords: modules, optimizers, or anything with `state_dict`.
+
+        `batches_per_step`: batches that a step takes from the data, for scripts that accumulate gradients:
+        `step.batches()` yields them.
 
         `share=(index, count)`: this rank works on part `index` of `count` equal parts of each batch, and draws the
         random numbers of that part. Ranks that work on the same samples (tensor or pipeline parallel) have the same
@@ -101,7 +110,7 @@ class Job:
                 raise ProtectError(f'reduction is {reduction!r}: it can be "mean" or "sum"')
             self._reduction = reduction
         if data is not None:
-            self._data = as_step_data(data, self.seed, self._say)
+            self._data = as_step_data(data, self.seed, self._say, batches_per_step)
             if isinstance(self._data, LoaderData):
                 self._data.protected = self._member is not None
                 if self._member is not None:
@@ -160,13 +169,40 @@ class Job:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def steps(self, total: int) -> Iterator[Step]:
-        """Yields each step until `total` are committed. A body may run again after a fault; only one run commits."""
+    def steps(self, total: int | None = None) -> Iterator[Step]:
+        """Yields each step until `total` are committed. A body may run again after a fault; only one run commits.
+        Without a total the loop goes on until the script calls `job.finish()` in it."""
+        if total is None:
+            self._end_openly(ENDLESS)
+        return self._steps(ENDLESS if total is None else total)
+
+    def epochs(self, count: int, steps_per_epoch: int | None = None) -> Iterator[Epoch]:
+        """Yields each epoch; `epoch.steps()` yields its steps. Write `with epoch:` around what an epoch does: a rank
+        that joins goes to the epoch in which the others are. How many steps an epoch has the data knows, mostly."""
+        per_epoch = steps_per_epoch or steps_per_epoch_of(self._data, self._share[1])
+        end = self._end_openly(count * per_epoch)
+        return iter(Epochs(self._steps(count * per_epoch), count, per_epoch, end))
+
+    def finish(self) -> None:
+        """The step that has just been committed is the last one: the loop ends by itself. All ranks must call it after
+        the same step. For loops over epochs, and for loops without a total."""
+        if self._end is None:
+            raise UsageError("job.finish() ends a loop over job.epochs(), or over job.steps() without a total")
+        if self._member is None:
+            self._end.total = 0 if self._current is None else self._current.number + 1
+        elif self._member.status.in_steps and self._member.status.holds is not None:
+            self._end.total = self._member.status.holds
+
+    def _end_openly(self, total: int) -> OpenEnd:
+        self._end = self._protected.objects[_END] = OpenEnd(total)
+        return self._end
+
+    def _steps(self, total: int) -> Iterator[Step]:
         if self._looped:
             raise UsageError("job.steps() can be looped over once; give it the total number of steps")
         self._looped = True
-        if isinstance(self._data, StepLoader):
-            self._data.begin(total, self._share)
+        if (loader := self._loader()) is not None:
+            loader.begin(total * batches_of(self._data), self._share)
         if self._member is None:
             return self._plain_steps(total)
         self._warn_about_unprotected(self._member, sys._getframe(1))
@@ -179,6 +215,8 @@ class Job:
     def _plain_steps(self, total: int) -> Iterator[Step]:
         try:
             for number in range(total):
+                if self._end is not None and number >= self._end.total:
+                    return
                 self._current = Step(number, 0, self._prepare, self._fetch)
                 yield self._current
                 self._check_entered(self._current)
@@ -192,6 +230,7 @@ class Job:
         member.ledger.use(self._data, self._share)
         member.degraded.use(self._data, self._share, self._tracked, self._reduction)
         status.total = total
+        member.sections.seed = self._seed_section
         if status.joiner:
             yield from self._rehearse(member)
         else:
@@ -202,7 +241,7 @@ class Job:
         try:
             while True:
                 member.recovery.come_back_to_loop()
-                match what_next(status.holds, total, abandoned=status.abandoned):
+                match what_next(status.holds, total if self._end is None else self._end.total, abandoned=status.abandoned):
                     case Next.RECOVER:
                         member.recovery.recover()
                         continue
@@ -253,6 +292,28 @@ class Job:
         yield tail
         self._check_entered(tail)
 
+    # -- between steps ------------------------------------------------------------------------------------------------
+
+    def section(self, name: str, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        """A function that all ranks run as a whole, between two steps: an evaluation, the writing of a checkpoint. It
+        may communicate, and runs again if a rank is lost in it. Use it as a decorator, or give it the function.
+
+        Call it where the step has been committed (`if step.committed and ...`): in a rehearsal it does nothing and
+        returns None.
+        """
+        if function is None:
+            return functools.partial(self.section, name)
+
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            call = functools.partial(function, *args, **kwargs)
+            member = self._member
+            if member is None or not self._looped:
+                return call()
+            return member.sections.run(name, call) if member.status.in_steps else None
+
+        return run
+
     def _prepare(self, number: int) -> None:
         if not self._tracked:
             self._seed(number, self._share[0])
@@ -260,19 +321,31 @@ class Job:
     def _seed(self, number: int, share: int) -> None:
         seed_all(derived_seed(self.seed, number, share))
 
+    def _seed_section(self, number: int, place: int) -> None:
+        if not self._tracked:
+            seed_all(derived_seed(self.seed ^ (_SECTION + place), number, self._share[0]))
+
     def _fetch(self, number: int) -> Any:
         if self._data is None:
             raise UsageError("step.batch() needs data: give it to job.protect(data=...)")
         return self._data.batch(number, *self._share)
 
     def _fetch_for_rehearsal(self, number: int) -> Any:
-        if isinstance(self._data, StepLoader):
-            return self._data.rehearse(number, *self._share)
-        return self._fetch(number)
+        loader = self._loader()
+        if loader is None:
+            return self._fetch(number)
+        batches = batches_of(self._data)
+        if self._data is loader:
+            return loader.rehearse(number, *self._share)
+        return [loader.rehearse(number * batches + place, *self._share) for place in range(batches)]
 
     def _end_loader(self) -> None:
-        if isinstance(self._data, StepLoader):
-            self._data.close()
+        if (loader := self._loader()) is not None:
+            loader.close()
+
+    def _loader(self) -> StepLoader | None:
+        inner = self._data.data if isinstance(self._data, SeveralBatches) else self._data
+        return inner if isinstance(inner, StepLoader) else None
 
     def _say(self, text: str) -> None:
         """To the user, once for all ranks."""

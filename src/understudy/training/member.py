@@ -35,6 +35,7 @@ from understudy.training.recovery.state_transfer import StateTransfer
 from understudy.training.recovery.tail import TailResults
 from understudy.training.replicas import Replicas
 from understudy.training.script_errors import ScriptErrors
+from understudy.training.sections import Sections
 from understudy.training.setup_record import SetupRecordFile
 from understudy.training.shutdown import Shutdown
 from understudy.training.snapshots.checkpointing import Checkpointing
@@ -67,6 +68,7 @@ class Member:
     probation: Probation
     tail: TailResults
     recovery: Recovery
+    sections: Sections
     shutdown: Shutdown
 
 
@@ -186,19 +188,20 @@ def make_member(
     control.when_abandoned(contact.interrupt, recovery.answer_for_main)
     BetweenSteps(status=status, contact=contact, tail=tail, recovery=recovery, note=note).install()
     errors = ScriptErrors(control, status)
+    body = Body(
+        protected=protected,
+        engines=engines,
+        buffers=buffers,
+        inspector=inspector,
+        rank_local=rank_local,
+        rank_local_buffers=rank_local_buffers,
+        late_fence=late_fence,
+    )
     return Member(
         control=control,
         status=status,
         world=world,
-        body=Body(
-            protected=protected,
-            engines=engines,
-            buffers=buffers,
-            inspector=inspector,
-            rank_local=rank_local,
-            rank_local_buffers=rank_local_buffers,
-            late_fence=late_fence,
-        ),
+        body=body,
         rank_local=rank_local,
         degraded=degraded,
         fences=fences,
@@ -211,6 +214,17 @@ def make_member(
         probation=probation,
         tail=tail,
         recovery=recovery,
+        sections=Sections(
+            status=status,
+            contact=contact,
+            fences=fences,
+            body=body,
+            rank_local=rank_local,
+            tail=tail,
+            recovery=recovery,
+            errors=errors,
+            note=note,
+        ),
         shutdown=Shutdown(
             rank=rank,
             control=control,

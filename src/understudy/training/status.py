@@ -30,6 +30,7 @@ class MemberStatus:
         self.in_steps = False
         self.at_bridge = False  # a leaver and its successor wait for each other
         self.between_steps = False  # the main thread is in the script's own code between two steps
+        self.in_section = False  # ... in a section there (`sections`)
         self.in_tail = False  # since the last recovery others go on between two steps, and this member with them
 
     def on_phase(self, listener: PhaseListener) -> None:

@@ -13,7 +13,7 @@ its end, with all optimizers applied; until it has passed that, what they did ca
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -38,6 +38,7 @@ class Step:
     - `attempt`: how often its body has run before.
     - `committed`: true after the `with` block of an attempt that counted.
     - `rehearsing`: true while a joiner runs the body in its sandbox.
+    - `anywhere`: true for a rehearsal, which belongs to no epoch.
     - `partial`: true after the `with` block if the body ran on a part of the step only, because ranks are absent.
     """
 
@@ -46,6 +47,7 @@ class Step:
         self.attempt = attempt
         self.committed = False
         self.rehearsing = False
+        self.anywhere = False
         self.partial = False
         self.entered = False
         self.fetched = False
@@ -55,6 +57,10 @@ class Step:
         """This rank's batch of this step; the same in every attempt."""
         self.fetched = True
         return self._fetch(self.number)
+
+    def batches(self) -> Iterator[Any]:
+        """This rank's batches of this step, if `protect(batches_per_step=...)` says that there are several."""
+        return iter(self.batch())
 
     def __enter__(self) -> "Step":
         self.entered = True
@@ -73,7 +79,7 @@ class RehearsalStep(Step):
 
     def __init__(self, member: Member, prepare: Callable[[int], None], fetch: Callable[[int], Any]) -> None:
         super().__init__(0, 0, prepare, fetch)
-        self.rehearsing = True
+        self.rehearsing = self.anywhere = True
         self.settled = False  # if not, there must be another rehearsal
         self._member = member
 

@@ -35,10 +35,11 @@ class PositionedLoader(Protocol):
 
 
 class LoaderData:
-    """One batch of the loader per step. An epoch that ends is followed by the next one."""
+    """One batch of the loader per step, or a list of several `batches`. An epoch that ends is followed by the next
+    one."""
 
-    def __init__(self, loader: PositionedLoader, seed: int) -> None:
-        self._loader, self._seed = loader, seed
+    def __init__(self, loader: PositionedLoader, seed: int, batches: int = 1) -> None:
+        self._loader, self._seed, self._batches = loader, seed, batches
         self._iterator: Iterator[Any] | None = None
         self._step, self._batch = -1, None
         self._digest: int | None = None  # of the batch as the loader gave it; None: not known
@@ -52,7 +53,7 @@ class LoaderData:
             self._watch()
             with undisturbed():
                 seed_all(derived_seed(self._seed ^ _LOADER, step, rank))
-                self._batch = self._next()
+                self._batch = self._next() if self._batches == 1 else [self._next() for _ in range(self._batches)]
             self._step = step
             if self.protected:
                 self._digest = digest_batch(self._batch)

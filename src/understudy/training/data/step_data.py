@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import torch
 from torch.utils.data import DataLoader, default_collate
 
-from understudy.errors import ProtectError
+from understudy.errors import ProtectError, UsageError
 from understudy.state.digests import digest_text
 from understudy.state.encoding import pack
 from understudy.training.data.sampler_order import Say
@@ -45,20 +45,23 @@ class Batches:
         self._order: tuple[int, torch.Tensor] = (-1, torch.empty(0, dtype=torch.int64))
 
     def sample_ids(self, step: int, rank: int, world_size: int) -> Sequence[int]:
-        size = len(cast(Sized, self._dataset))
+        size, rounds = len(cast(Sized, self._dataset)), self.steps_per_epoch(world_size)
         per_round = self._batch_size * world_size
-        rounds = size // per_round
-        if rounds == 0:
-            raise ProtectError(
-                f"the dataset has {size} samples, fewer than the {per_round} of one step "
-                f"(batch size {self._batch_size} x {world_size} ranks)"
-            )
         if self._last[0] != (step, rank, world_size):  # asked for twice per step: for the batch and for the ledger
             epoch, place = divmod(step, rounds)
             start = place * per_round + rank * self._batch_size
             ids = self._epoch_order(epoch, size)[start : start + self._batch_size].tolist()
             self._last = ((step, rank, world_size), ids)
         return self._last[1]
+
+    def steps_per_epoch(self, shares: int) -> int:
+        size, per_round = len(cast(Sized, self._dataset)), self._batch_size * shares
+        if size < per_round:
+            raise ProtectError(
+                f"the dataset has {size} samples, fewer than the {per_round} of one step "
+                f"(batch size {self._batch_size} x {shares} ranks)"
+            )
+        return size // per_round
 
     def batch(self, step: int, rank: int, world_size: int) -> Any:
         return self._make(self.sample_ids(step, rank, world_size))
@@ -93,6 +96,39 @@ class FunctionData:
         return self._make(step, rank, world_size)
 
 
+class SeveralBatches:
+    """`count` batches of `data` in each step, for scripts that accumulate gradients: the batch of a step is a list."""
+
+    def __init__(self, data: StepData, count: int) -> None:
+        self.data, self.count = data, count
+
+    def sample_ids(self, step: int, rank: int, world_size: int) -> Sequence[int]:
+        return [each for place in self._places(step) for each in self.data.sample_ids(place, rank, world_size)]
+
+    def batch(self, step: int, rank: int, world_size: int) -> Any:
+        return [self.data.batch(place, rank, world_size) for place in self._places(step)]
+
+    def _places(self, step: int) -> range:
+        return range(step * self.count, (step + 1) * self.count)
+
+
+def batches_of(data: StepData | None) -> int:
+    """In each step."""
+    return data.count if isinstance(data, SeveralBatches) else 1
+
+
+def steps_per_epoch_of(data: StepData | None, shares: int) -> int:
+    """UsageError where the data does not know where an epoch ends."""
+    if isinstance(data, SeveralBatches):
+        return steps_per_epoch_of(data.data, shares) // data.count
+    if isinstance(data, Batches | StepLoader):
+        return data.steps_per_epoch(shares)
+    raise UsageError(
+        "how many steps an epoch has is not known: give job.epochs(count, steps_per_epoch=...), or data that knows it "
+        "(understudy.Batches, a DataLoader over a map-style dataset) to job.protect(data=...)"
+    )
+
+
 def digest_of_samples(data: StepData, step: int, share: int, shares: int) -> str | None:
     """Stands for the samples of a batch in the ledger. None: they are not known."""
     ids = data.sample_ids(step, share, shares)
@@ -107,13 +143,20 @@ def digest_of_samples(data: StepData, step: int, share: int, shares: int) -> str
             return None
 
 
-def as_step_data(data: Any, seed: int, say: Say = lambda _: None) -> StepData:
+def as_step_data(data: Any, seed: int, say: Say = lambda _: None, batches: int = 1) -> StepData:
+    """`batches`: in each step. A loader that knows its position gives them as one: it must stand where the step
+    began until that is committed."""
+    if isinstance(data, PositionedLoader) and not isinstance(data, StepData):
+        return LoaderData(data, seed, batches)
+    found = _as_step_data(data, seed, say)
+    return found if batches == 1 else SeveralBatches(found, batches)
+
+
+def _as_step_data(data: Any, seed: int, say: Say) -> StepData:
     """Accepts `Batches`, a DataLoader over a map-style dataset, a loader that knows its position (torchdata's
     StatefulDataLoader), a function of the step, or an own `StepData`. `say` is told what is not kept of a loader."""
     if isinstance(data, StepData):
         return data
-    if isinstance(data, PositionedLoader):
-        return LoaderData(data, seed)
     if isinstance(data, DataLoader):
         return StepLoader(data, seed, say)
     if callable(data):

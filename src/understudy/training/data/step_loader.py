@@ -94,6 +94,9 @@ class StepLoader:
         self._own, self._next = (rank, world_size), _NOWHERE
         return self._workers_ahead().make(self._task(step, rank, world_size))
 
+    def steps_per_epoch(self, shares: int) -> int:
+        return self._order.steps_per_epoch(shares)
+
     def objection(self, shares: int) -> str | None:
         """Why no rank could work on the batch of another share, if so."""
         return self._order.objection(shares)

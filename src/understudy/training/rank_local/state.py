@@ -23,6 +23,7 @@ class RankLocalState:
         self._files, self._tracked, self._inherits = files, tracked, joiner
         self._note, self._began = note, -1
         self._streams: dict[str, Any] = {}
+        self._before_section: dict[str, Any] = {}
         self._complained = False
         self.loader: LoaderData | None = None
 
@@ -46,6 +47,19 @@ class RankLocalState:
         self._began = step
         self._streams = rng.capture_streams() if self._tracked else {}
         self._keep(step)
+
+    def inherit_before(self, step: int) -> None:
+        """A section begins before `step`. A joiner goes on with what the former holder kept last."""
+        if self.exists and self._inherits:
+            self._inherit(step)
+
+    def remember(self) -> None:
+        """Before a section, which may have to run again."""
+        self._before_section = rng.capture_streams() if self._tracked else {}
+
+    def put_back(self) -> None:
+        if self._tracked:
+            rng.restore_streams(self._before_section)
 
     def go_back(self) -> None:
         """The next step has been begun before: begin it with what was kept then."""

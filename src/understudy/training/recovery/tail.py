@@ -1,19 +1,22 @@
-"""Results of the collectives that the script has issued since the last commit, kept for ranks that lack some.
+"""Results of the collectives and sections that the script has run since the last commit, kept for ranks that lack some.
 
-Collectives are counted since the last commit. A rank that lacks some, because others were further or because it has
+They are counted since the last commit. A rank that lacks some, because others were further or because it has
 just joined, is told their results instead of taking part. When the world goes back to an earlier step no rank is left
 to issue them with: then results are void until the script is back at its loop.
 
-Knows nothing of how collectives are issued (`between_steps`).
+Knows nothing of how they are run (`between_steps`, `sections`).
 """
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import torch
 
+from understudy.errors import ProtectError
 from understudy.protocol.commands import Tail
+from understudy.state.encoding import pack, unpack
 from understudy.state.transfer.p2p import Channel
 
 _MOST_KEPT = 64 << 20
@@ -21,9 +24,12 @@ _MOST_KEPT = 64 << 20
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a collective left in the tensors that it was given, one after another; None if that is not known."""
+    """`tensors`: what a collective left in the tensors that it was given, one after another. `value`: what the function
+    of a `section` returned. None where that is not known."""
 
     tensors: list[bytes] | None
+    section: str = ""
+    value: bytes | None = None
 
 
 class TailResults:
@@ -72,6 +78,34 @@ class TailResults:
             told = msgspec.msgpack.decode(channel.receive_bytes(tail.donor), type=list[Result])
             channel.ack(tail.donor)
             self._foretold = deque(told[self.done :])
+
+    @property
+    def is_told(self) -> bool:
+        """Other ranks have completed what comes next, and have told its result."""
+        return bool(self._foretold)
+
+    @property
+    def is_void(self) -> bool:
+        return self._void
+
+    def take_value(self, section: str) -> tuple[bool, Any]:
+        """The result of the next section, which is over for other ranks; and whether it is known."""
+        result = self._foretold.popleft()
+        self._results.append(result)
+        if result.section != section:
+            self._note(f"the script runs the section {section} where other ranks ran {result.section or 'a collective'}")
+            return False, None
+        return (False, None) if result.value is None else (True, unpack(result.value))
+
+    def keep_value(self, section: str, value: Any) -> None:
+        """A section is over."""
+        try:
+            content = pack(value, f"the result of the section {section}")
+        except ProtectError:
+            content = b""
+        too_large = self._kept + len(content) > _MOST_KEPT
+        self._kept += 0 if too_large else len(content)
+        self._results.append(Result(None, section, None if too_large or not content else content))
 
     def fill(self, tensors: list[torch.Tensor]) -> bool:
         """Is the result of the next collective known without communicating? Then it is in `tensors`."""
