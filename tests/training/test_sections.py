@@ -20,9 +20,10 @@ class StandIn:
         self.reported: list[Exception] = []
         self.on_recovery: Any = lambda: None
         self.at_fence: Any = lambda: None
-        self.status: Any = SimpleNamespace(
+        status: Any = SimpleNamespace(
             between_steps=True, in_section=False, abandoned=False, holds=5, generation=1, go_on_between_steps=int
         )
+        self.status = status
         contact: Any = SimpleNamespace(lost=lambda: self.status.abandoned, await_word=lambda _why: None)
         fence = SimpleNamespace(meet=self._meet)
         fences: Any = SimpleNamespace(of=lambda _generation: fence)
@@ -32,7 +33,7 @@ class StandIn:
         errors: Any = SimpleNamespace(report=lambda error, _step: self.reported.append(error))
         self.tail = TailResults(self.said.append)
         self.sections = Sections(
-            status=self.status,
+            status=status,
             contact=contact,
             fences=fences,
             body=body,

@@ -241,7 +241,9 @@ class Job:
         try:
             while True:
                 member.recovery.come_back_to_loop()
-                match what_next(status.holds, total if self._end is None else self._end.total, abandoned=status.abandoned):
+                match what_next(
+                    status.holds, total if self._end is None else self._end.total, abandoned=status.abandoned
+                ):
                     case Next.RECOVER:
                         member.recovery.recover()
                         continue
@@ -335,9 +337,8 @@ class Job:
         if loader is None:
             return self._fetch(number)
         batches = batches_of(self._data)
-        if self._data is loader:
-            return loader.rehearse(number, *self._share)
-        return [loader.rehearse(number * batches + place, *self._share) for place in range(batches)]
+        made = [loader.rehearse(number * batches + place, *self._share) for place in range(batches)]
+        return made[0] if self._data is loader else made
 
     def _end_loader(self) -> None:
         if (loader := self._loader()) is not None:

@@ -80,7 +80,7 @@ class Sections:
 
     def _attempt(
         self, step: StepNumber, place: int, name: str, function: Callable[[], Any]
-    ) -> tuple[Any, Exception | None]:
+    ) -> tuple[Any, BaseException | None]:
         """The result, and the fault that has cut it short, if one has."""
         status, result, is_run = self._status, None, False
         status.in_section = True
@@ -91,7 +91,7 @@ class Sections:
             result = function()
             is_run = True
             self._fences.of(status.generation).meet(step, self._contact.lost, place + 1)
-        except Exception as error:
+        except (Exception, StepAbandoned) as error:
             if not self._contact.lost():
                 self._errors.report(error, None)
                 raise
@@ -122,7 +122,7 @@ class Sections:
         )
         return result
 
-    def _recover(self, name: str, error: Exception) -> None:
+    def _recover(self, name: str, error: BaseException) -> None:
         self._body.put_back()
         self._contact.await_word(f"in the section {name}: {type(error).__name__}: {error}")
         self._tail.waiting = True

@@ -69,9 +69,7 @@ scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.7)
 loader = torch.utils.data.DataLoader(Samples(), batch_size=4, shuffle=True, num_workers=1)
 held_out = torch.randn(12, WIDTH, generator=torch.Generator().manual_seed(99))
 best = Best()
-job.protect(
-    model=model, optimizer=optimizer, scheduler=scheduler, best=best, data=loader, batches_per_step=BATCHES
-)
+job.protect(model=model, optimizer=optimizer, scheduler=scheduler, best=best, data=loader, batches_per_step=BATCHES)
 
 
 @job.section("evaluate")
@@ -83,8 +81,8 @@ def evaluate(epoch: int) -> float:
         hurt("evaluate", epoch)
         dist.all_reduce(total)
         dist.barrier()
-    model.train()
-    return total.item()
+    model.train()  # type: ignore[no-untyped-call]
+    return float(total.item())
 
 
 @job.section("save")

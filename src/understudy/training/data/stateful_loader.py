@@ -11,7 +11,7 @@ replacement that opens a loader in the middle of an epoch must not shift the str
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from understudy.errors import ProtectError, UsageError
 from understudy.training.data.batch_content import copy_batch, digest_batch
@@ -41,7 +41,7 @@ class LoaderData:
     def __init__(self, loader: PositionedLoader, seed: int, batches: int = 1) -> None:
         self._loader, self._seed, self._batches = loader, seed, batches
         self._iterator: Iterator[Any] | None = None
-        self._step, self._batch = -1, None
+        self._step, self._batch = -1, cast(Any, None)
         self._digest: int | None = None  # of the batch as the loader gave it; None: not known
         self._copy: Any = None  # of the same, if the body changes its batches
         self._to_watch, self._copies = _WATCHED_BATCHES, False

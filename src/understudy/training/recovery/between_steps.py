@@ -80,7 +80,11 @@ class BetweenSteps:
 
     def _line_if_concerned(self) -> str | None:
         """Of the script, if it is between steps there."""
-        if not self._status.between_steps or self._status.in_section or threading.current_thread() is not threading.main_thread():
+        if (
+            not self._status.between_steps
+            or self._status.in_section
+            or threading.current_thread() is not threading.main_thread()
+        ):
             return None
         return _line_of_script(sys._getframe(2))
 

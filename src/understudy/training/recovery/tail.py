@@ -93,7 +93,9 @@ class TailResults:
         result = self._foretold.popleft()
         self._results.append(result)
         if result.section != section:
-            self._note(f"the script runs the section {section} where other ranks ran {result.section or 'a collective'}")
+            self._note(
+                f"the script runs the section {section} where other ranks ran {result.section or 'a collective'}"
+            )
             return False, None
         return (False, None) if result.value is None else (True, unpack(result.value))
 
