@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from understudy.agent.logs import Std
+from understudy.cli.main import build_parser
 from understudy.cli.observers import load_observers
 from understudy.cli.run_flags import RunRequest, read_request
 from understudy.cli.run_parser import add_arguments
@@ -53,6 +54,12 @@ def test_the_command() -> None:
     assert module.plan.command == (sys.executable, "-u", "-m", "package.train", "-x")
     args = our_parser().parse_args(["--no-python", "sh", "-c", "true"])
     assert read_request(args, {"PATH": "/bin:/usr/bin"}, Path("/r"), live=False).plan.command == ("sh", "-c", "true")
+
+
+@pytest.mark.parametrize("own", ["--step-time", "--no", "--max", "--spares", "--host"])
+def test_arguments_of_a_script_are_its_own_whatever_our_flags_are_called(own: str) -> None:
+    args = build_parser("run").parse_args(["run", "--spares", "2", "train.py", own, "3"])
+    assert args.spares == 2 and args.training_script_args == [own, "3"]
 
 
 @pytest.mark.parametrize(

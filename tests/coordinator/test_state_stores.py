@@ -291,3 +291,51 @@ def test_without_a_majority_nobody_leads_for_longer_than_a_lease(tmp_path: Path)
 def test_an_address_that_cannot_be_right_is_explained(address: str) -> None:
     with pytest.raises(SettingsError, match="--store"):
         make_client(address)
+
+
+def test_a_request_whose_connection_another_one_has_closed_is_asked_again() -> None:
+    """gRPC cancels it, and the task that waits for it must not end."""
+
+    class Client:
+        def __init__(self) -> None:
+            self.channel, self.asked, self.closed = "first", 0, list[str]()
+
+        async def get(self, _key: bytes) -> None:
+            self.asked += 1
+            if self.asked == 1:
+                raise asyncio.CancelledError
+
+        async def close(self) -> None:
+            self.closed.append(self.channel)
+
+    async def story() -> None:
+        state_store = EtcdStateStore("etcd://127.0.0.1:1", "job")
+        client = state_store._client = Client()
+        assert await state_store.leader() == "" and client.asked == 2
+        waiting = asyncio.create_task(state_store.deposed())
+        await state_store._connect_anew_after(RuntimeError("invalid auth token"), "an older one")
+        assert not client.closed, "another request has connected anew"
+        await state_store._connect_anew_after(RuntimeError("invalid auth token"), "first")
+        assert client.closed == ["first"]
+        waiting.cancel()
+
+    asyncio.run(story())
+
+
+def test_a_task_that_is_cancelled_ends() -> None:
+    class Client:
+        channel = None
+
+        async def get(self, _key: bytes) -> None:
+            await asyncio.sleep(60)
+
+    async def story() -> None:
+        state_store = EtcdStateStore("etcd://127.0.0.1:1", "job")
+        state_store._client = Client()
+        asking = asyncio.create_task(state_store.leader())
+        await asyncio.sleep(0.01)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    asyncio.run(story())

@@ -10,6 +10,10 @@ from types import ModuleType
 from understudy.cli import former_names, other_packages
 from understudy.errors import UsageError
 
+_ABBREVIATIONS = False
+"""argparse looks at the arguments of a training script as well: one of its own that two of our flags begin with
+(`train.py --step-time 3`) would be refused as ambiguous."""
+
 _COMMANDS = {
     "run": ("understudy.cli.run", "run a training script with spares (the flags of torchrun, plus --spares)"),
     "coordinator": ("understudy.cli.coordinator", "decide for a job on many hosts; one of several coordinators leads"),
@@ -62,7 +66,7 @@ def build_parser(only: str | None = None, defaults: Mapping[str, object] | None 
     parser.add_argument("--version", action="version", version=f"understudy {version('understudy')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     for name, (module, help_text) in _COMMANDS.items():
-        command = commands.add_parser(name, help=help_text, description=help_text)
+        command = commands.add_parser(name, help=help_text, description=help_text, allow_abbrev=_ABBREVIATIONS)
         if name == only:
             _fill(command, import_module(module), defaults)
     if only not in _COMMANDS:  # else the metadata of all installed packages is not worth reading
@@ -75,7 +79,8 @@ def _add_other_packages(commands: "argparse._SubParsersAction[argparse.ArgumentP
     other_packages.require(only or "", found)
     for name, entry in found.items():
         if name not in _COMMANDS:
-            command = commands.add_parser(name, help=f"a command of {entry.dist.name if entry.dist else entry.value}")
+            about = f"a command of {entry.dist.name if entry.dist else entry.value}"
+            command = commands.add_parser(name, help=about, allow_abbrev=_ABBREVIATIONS)
             if name == only:
                 _fill(command, entry.load(), None)
 

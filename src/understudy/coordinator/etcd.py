@@ -104,7 +104,7 @@ class EtcdStateStore:
             if not self.leads():
                 return
             with contextlib.suppress(Exception):  # the next try may reach another server
-                answer = await asyncio.wait_for(self._lease.refresh(), _REFRESH_EVERY)
+                answer = await _answer_of(self._lease.refresh(), _REFRESH_EVERY)
                 if not answer.TTL:
                     self._end("its lease has run out")
                 elif self.leads():
@@ -135,7 +135,7 @@ class EtcdStateStore:
             self._refreshing.cancel()
         if lease is not None:
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(lease.revoke(), _REQUEST_TIMEOUT)
+                await _answer_of(lease.revoke(), _REQUEST_TIMEOUT)
 
     async def close(self) -> None:
         self._end("it was closed")
@@ -230,24 +230,38 @@ class EtcdStateStore:
         while True:
             if while_leading and not self.leads():
                 raise Deposed(f"term {self._term} is over: {self._why}")
+            channel = self._client.channel
             try:
-                return await asyncio.wait_for(ask(), _REQUEST_TIMEOUT)
+                return await _answer_of(ask(), _REQUEST_TIMEOUT)
             except Exception as error:  # the client has many kinds, and none is worth a difference
                 if not said:
                     self._say(f"etcd does not answer, asking again: {type(error).__name__} {error}")
                 said = True
-                await self._connect_anew_after(error)
+                await self._connect_anew_after(error, channel)
             await asyncio.sleep(pause)
             pause = min(0.5, pause * 2)
 
-    async def _connect_anew_after(self, error: Exception) -> None:
+    async def _connect_anew_after(self, error: Exception, channel: Any) -> None:
         """Where the same connection is of no use any more: etcd was started again and has forgotten that we logged in,
-        or there are new certificates or a new login, and gRPC would go on with the former."""
+        or there are new certificates or a new login, and gRPC would go on with the former. `channel`: the one that was
+        used; another request may have closed it already, and connected anew."""
         renewed = self._access.present != self._access_used
         self._access_used = self._access.present
-        if renewed or "auth token" in str(error):
+        if renewed or ("auth token" in str(error) and self._client.channel is channel):
             with contextlib.suppress(Exception):
                 await self._client.close()
+
+
+async def _answer_of(request: Awaitable[_Answer], seconds: float) -> _Answer:
+    """gRPC cancels the requests of a channel that is closed, and what waits for them with them. That must not end the
+    task of a request whose connection another one has closed."""
+    try:
+        return await asyncio.wait_for(request, seconds)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise ConnectionError("the connection was closed by another request") from None
 
 
 def _read_head(content: bytes) -> Head:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -19,6 +20,7 @@ from understudy_testkit.faults.namespaces import NamespaceHost
 
 _READY_TIMEOUT = 60.0
 _CLIENT_PORT, _PEER_PORT = 2379, 2380
+_OWN_PORTS = range(12_000, 32_000)
 
 
 def why_not() -> str | None:
@@ -46,8 +48,8 @@ class Server:
         known: tuple[str, ...] = ("--endpoints", self.client, "--command-timeout", "5s")
         if self.certificates is not None:
             files = (("--cacert", "ca.pem"), ("--cert", "cert.pem"), ("--key", "key.pem"))
-            secrets = [part for flag, name in files for part in (flag, str(self.certificates / name))]
-            known = (*known, *secrets, "--insecure-skip-tls-verify")  # the test's certificates are for another name
+            own = [part for flag, name in files for part in (flag, str(self.certificates / name))]
+            known = (*known, *own, "--insecure-skip-tls-verify")  # the test's certificates are for another name
         command = self.on_its_host("etcdctl", *known, *question)
         return subprocess.run(command, capture_output=True, check=False, timeout=10)
 
@@ -169,9 +171,15 @@ def running_on(folder: Path, hosts: Sequence[NamespaceHost]) -> Iterator[Servers
 
 
 def free_ports(count: int) -> list[int]:
-    """Free a moment ago. All are held until the last one is known, so that no two are equal."""
+    """Free a moment ago. All are held until the last one is known, so that no two are equal.
+
+    Below those that the kernel gives to connections: a client that asks again and again for a server that is down would
+    sooner or later be given the server's own port, be connected to itself, and keep the server from coming back."""
     with contextlib.ExitStack() as open_sockets:
-        sockets = [open_sockets.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+        found: list[int] = []
+        while len(found) < count:
+            one = open_sockets.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                one.bind(("127.0.0.1", secrets.choice(_OWN_PORTS)))
+                found.append(int(one.getsockname()[1]))
+        return found
