@@ -25,7 +25,7 @@ class StandIn:
         self.said: list[str] = []
         self.recoveries = 0
         status: Any = SimpleNamespace(
-            between_steps=True, abandoned=False, go_on_between_steps=self._go_on_between_steps
+            between_steps=True, in_section=False, abandoned=False, go_on_between_steps=self._go_on_between_steps
         )
         self.status = status
         contact: Any = SimpleNamespace(lost=lambda: self.status.abandoned, await_word=lambda _why: None)

@@ -5,7 +5,7 @@ what they change (`late_fence`).
 """
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import nn
@@ -37,6 +37,7 @@ class Body:
         self._buffers = buffers
         self._rank_local, self._rank_local_buffers = rank_local, rank_local_buffers
         self._objects: dict[str, Any] = {}
+        self._settings: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
     def use(self, modules: Iterable[nn.Module]) -> None:
         """The loop over the steps begins: what is protected is known."""
@@ -95,6 +96,7 @@ class Body:
         self._buffers.remember()
         self._rank_local.remember()
         self._objects = {name: copy.deepcopy(thing.state_dict()) for name, thing in self.protected.objects.items()}
+        self._settings = [(group, _settings_of(group)) for group in self._groups()]
 
     def put_back(self) -> None:
         self._buffers.restore()
@@ -102,7 +104,18 @@ class Body:
         self._rank_local.put_back()
         for name, state in self._objects.items():
             self.protected.objects[name].load_state_dict(copy.deepcopy(state))
+        for group, settings in self._settings:
+            group.update(copy.deepcopy(settings))
 
     def forget(self) -> None:
         """The section is over."""
-        self._objects = {}
+        self._objects, self._settings = {}, []
+
+    def _groups(self) -> Iterator[dict[str, Any]]:
+        for optimizer in self.protected.optimizers.values():
+            yield from optimizer.param_groups
+
+
+def _settings_of(group: dict[str, Any]) -> dict[str, Any]:
+    """What a scheduler changes of an optimizer: its learning rate and the like."""
+    return {name: copy.deepcopy(value) for name, value in group.items() if name != "params"}
