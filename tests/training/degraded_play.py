@@ -146,6 +146,7 @@ class StandIn(SimpleNamespace):
         self.contact = SimpleNamespace(lost=self._lost_contact, await_word=self.nothing)
         self.replicas = KnownReplicas(status)
         self.recovery = SimpleNamespace(recover=self.nothing, come_back_to_loop=self.nothing)
+        self.sections = SimpleNamespace(seed=None)
         rank_local: Any = SimpleNamespace(begin=self.nothing, arrive=self.nothing, exists=False)
         late_fence: Any = SimpleNamespace(undo=None, agree=self.nothing, look_at=self.nothing, committed=self.nothing)
         self.rank_local = rank_local
