@@ -16,7 +16,7 @@ from understudy.protocol.commands import Command
 from understudy.protocol.commit import Verdict
 from understudy.protocol.crash_loop import CrashLoop
 from understudy.protocol.hosts import Hosts
-from understudy.protocol.liveness import Condition
+from understudy.protocol.liveness import Condition, Sighting
 from understudy.protocol.member_loss import MemberLoss
 from understudy.protocol.outbound import Outbound
 from understudy.protocol.pool import SparePool
@@ -183,6 +183,10 @@ def _all_of_it(_member: SimulatedMember, now: float, moved_at: float) -> float:
     return now - moved_at
 
 
+def _prolonged(sighting: Sighting, seconds: float) -> Sighting:
+    return sighting if sighting.condition is Condition.MOVING else replace(sighting, seconds=sighting.seconds + seconds)
+
+
 def _no_commands(*_: Any) -> list[Command]:
     return []
 
@@ -215,6 +219,7 @@ SEEDED_BUGS = (
         10,
         first=4140,
     ),
+    SeededBug("a stop is prolonged without a look", Sighting, "later", _prolonged, ordinary.play_slow, 1, first=8484),
     SeededBug(
         "a member that is asked for checkpoints is not told of the generation again",
         Outbound,
