@@ -86,7 +86,9 @@ def found(bug: SeededBug, seeds: Iterable[int] | None = None) -> Violation | Non
 
 # -- the commit rule --------------------------------------------------------------------------------------------------
 
-COMMIT_RULE = SeededBug("a step that was applied is retried", planning, "judge", retry_although_applied, play, 2000)
+COMMIT_RULE = SeededBug(
+    "a step that was applied is retried", planning, "judge", retry_although_applied, play, 2000, first=70
+)
 
 
 def found_by_explorer(fenced: bool) -> Violation | None:
@@ -254,6 +256,7 @@ SEEDED_BUGS = (
         "_resume",
         _finished_once_finished_for_ever,
         play_with_flips,
+        first=28,
     ),
     SeededBug(
         "A3: a spare that was ended is waited for",
@@ -305,9 +308,9 @@ SEEDED_BUGS = (
         Watchdog,
         "_ranks_with_state",
         _silent_hosts_hold_state,
-        play_on_cluster,
+        ordinary.play_hang_beside_silent_host,
         1,
-        first=16593,
+        first=46,
     ),
     SeededBug(
         "a world that is never complete is waited for without an end",
