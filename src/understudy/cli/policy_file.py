@@ -6,6 +6,7 @@ the file over the defaults. `docs/policy.md` explains the keys.
 """
 
 import argparse
+import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,25 +50,20 @@ class PeerMemoryTable(StrategyTable, frozen=True, kw_only=True):
     ] = _DEFAULT.peer_memory
 
 
-class RecoveryTable(_Table, frozen=True, kw_only=True):
+def _strategy_table(strategy: dataclasses.Field[Any]) -> tuple[str, Any, StrategyTable]:
+    table = PeerMemoryTable if strategy.name == "peer_memory" else StrategyTable
+    return strategy.name, Annotated[table, msgspec.Meta(description=strategy.metadata["about"])], table()
+
+
+_Strategies: Any = msgspec.defstruct(
+    "_Strategies", map(_strategy_table, dataclasses.fields(RungLimits)), bases=(_Table,), frozen=True, kw_only=True
+)
+"""One table for each recovery strategy that there is."""
+
+
+class RecoveryTable(_Strategies):  # type: ignore[misc]
     """The descriptions here and in the tables above are those of the reference page (`docs/tools/reference.py`)."""
 
-    swap: Annotated[
-        StrategyTable,
-        msgspec.Meta(description="a spare takes over the rank, with the state of a rank that holds the same"),
-    ] = StrategyTable()
-    degrade: Annotated[
-        StrategyTable, msgspec.Meta(description="the world goes on without a replica, at the same global batch")
-    ] = StrategyTable()
-    peer_memory: Annotated[
-        PeerMemoryTable, msgspec.Meta(description="the state comes from a snapshot that outlived its process")
-    ] = PeerMemoryTable()
-    restart: Annotated[
-        StrategyTable, msgspec.Meta(description="all processes begin anew with the state that the old ones saved")
-    ] = StrategyTable()
-    checkpoint: Annotated[StrategyTable, msgspec.Meta(description="all ranks go back to what is on disk")] = (
-        StrategyTable()
-    )
     attempts_per_strategy: Annotated[
         AtLeastOne, msgspec.Meta(description="generations in a row that do not resume, until all processes begin anew")
     ] = _DEFAULT.attempts_per_rung
@@ -105,14 +101,8 @@ class PolicyFile(_Table, frozen=True, kw_only=True):
     limits: LimitsTable = LimitsTable()
 
     def rungs(self) -> RungLimits:
-        usual, tables = RungLimits(), self.recovery
-        return RungLimits(
-            swap=tables.swap.limit(usual.swap),
-            degrade=tables.degrade.limit(usual.degrade),
-            peer_memory=tables.peer_memory.limit(usual.peer_memory),
-            restart=tables.restart.limit(usual.restart),
-            checkpoint=tables.checkpoint.limit(usual.checkpoint),
-        )
+        usual = {strategy.name: strategy.default for strategy in dataclasses.fields(RungLimits)}
+        return RungLimits(**{name: getattr(self.recovery, name).limit(limit) for name, limit in usual.items()})
 
     def beneath(self, args: argparse.Namespace) -> argparse.Namespace:
         """The arguments, with what the file says where no flag was given."""
