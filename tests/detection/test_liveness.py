@@ -105,6 +105,17 @@ def test_what_a_member_did_before_it_was_stopped_does_not_count_as_stopped() -> 
     assert seen.condition is Condition.STOPPED and seen.seconds <= 1.0 + LOOK
 
 
+def test_a_stop_that_has_been_too_long_is_told_at_once() -> None:
+    """The protocol does not prolong what was seen. Without a word from the coordinator the intervals grow."""
+    world = World()
+    world.pass_time(2.0, keep_moving=(0, 1))
+    world.kernel[world.m(1)] = Kernel("T")
+    world.answers[world.m(1)] = lambda _now: None
+    events = world.pass_time(2.75, keep_moving=(0,))
+    told = [seen.seconds for event in events for seen in event.sightings if seen.member == world.m(1)]
+    assert any(2.0 <= seconds <= 2.5 for seconds in told), told
+
+
 @pytest.mark.parametrize("traced", [False, True])
 def test_time_in_which_a_process_was_held_does_not_count_as_busy(traced: bool) -> None:
     world = World()

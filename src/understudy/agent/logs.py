@@ -154,7 +154,8 @@ class Relay:
         if route.file is not None:
             self._file = self._open_file(route.file)
         kept, self._kept = bytes(self._kept), bytearray()
-        self._take(kept)
+        if kept:
+            self._take(kept)
 
     def _readable(self) -> None:
         """Take some of it: a process that never stops writing must not keep the loop from everything else."""

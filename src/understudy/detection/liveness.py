@@ -11,7 +11,8 @@ it, at no cost for members that move. The kernel says whether a process is stopp
 - A busy member whose stack and CPU time, its children's included, stay the same is told apart from one that works.
 
 What is seen is told (`ActivityObserved`) when something is wrong, when it was asked for, and once more when all is well
-again: at growing intervals while nothing changes. Called by the supervisor.
+again: at growing intervals while nothing changes, and at once when a process has been stopped or deaf for too long: the
+protocol concludes nothing from what was not seen. Called by the supervisor.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ from understudy.detection.progress import Place, Progress
 from understudy.foundation.ids import Generation, HostId, MemberId
 from understudy.protocol.events import ActivityObserved
 from understudy.protocol.hosts import THIS_HOST
-from understudy.protocol.liveness import Condition, Sighting
+from understudy.protocol.liveness import Condition, Sighting, is_gone
 from understudy.protocol.policy import Policy
 from understudy.wire.messages import ActivityReport
 
@@ -96,7 +97,7 @@ class LivenessWatch:
         self._number = 0
         self._closely_until = float("-inf")
         self._told_at, self._gap = float("-inf"), 0.0
-        self._told: frozenset[tuple[MemberId, Condition]] = frozenset()
+        self._told: frozenset[tuple[MemberId, Condition, bool]] = frozenset()
 
     def watch_closely(self, now: float) -> None:
         """The coordinator wants to know: tell at the next look, and go on for a while."""
@@ -210,7 +211,7 @@ class LivenessWatch:
             over = bool(self._told)
             self._told, self._gap = frozenset(), 0.0
             return self._told_now(now, sightings) if over else None
-        conditions = frozenset((sighting.member, sighting.condition) for sighting in sightings)
+        conditions = frozenset((each.member, each.condition, is_gone(self._policy, each)) for each in sightings)
         changed = conditions != self._told
         if now - self._told_at < (self._look_every if changed else self._gap):
             return None

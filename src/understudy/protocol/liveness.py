@@ -55,8 +55,9 @@ class Sighting:
     heard: Generation = Generation(0)
 
     def later(self, seconds: float) -> "Sighting":
-        """The same, so many seconds after it was told."""
-        if self.condition is Condition.MOVING:
+        """The same, so many seconds after it was told. A stop is not prolonged: that a process was stopped for a second
+        is no evidence that it was for two, and to be wrong would end it. Its agent tells when it has been too long."""
+        if self.condition is Condition.MOVING or self.condition in UNABLE_TO_GIVE:
             return self
         return Sighting(
             member=self.member,

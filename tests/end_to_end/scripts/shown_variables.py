@@ -1,4 +1,4 @@
-"""Writes, per member, which variables a script can see, trains a little, and waits for `go` in the first step."""
+"""Writes which variables a script can see, one file per member; trains, and waits for `go` in the first step."""
 
 import os
 import sys
@@ -11,6 +11,7 @@ import understudy
 
 folder = Path(sys.argv[1])
 (folder / f"{os.environ['UNDERSTUDY_MEMBER']}.variables").write_text("\n".join(sorted(os.environ)))
+print("the variables are written", flush=True)
 job = understudy.join()
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

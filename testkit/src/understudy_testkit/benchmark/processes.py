@@ -8,7 +8,6 @@ import contextlib
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -69,14 +68,6 @@ def processes_with(variable: str, value: str) -> list[int]:
                 if wanted in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
                     found.append(int(entry))
     return found
-
-
-def free_port() -> int:
-    """Of this machine's loopback; it was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def busy_share(seconds: float = 1.0) -> float:

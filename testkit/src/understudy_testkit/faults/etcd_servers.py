@@ -3,10 +3,8 @@
 import contextlib
 import json
 import os
-import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -17,10 +15,10 @@ from pathlib import Path
 from understudy.foundation.parenthood import die_with
 from understudy_testkit.faults.assertions import NotProven
 from understudy_testkit.faults.namespaces import NamespaceHost
+from understudy_testkit.ports import free_ports
 
 _READY_TIMEOUT = 60.0
 _CLIENT_PORT, _PEER_PORT = 2379, 2380
-_OWN_PORTS = range(12_000, 32_000)
 
 
 def why_not() -> str | None:
@@ -168,18 +166,3 @@ def running_on(folder: Path, hosts: Sequence[NamespaceHost]) -> Iterator[Servers
         yield servers
     finally:
         servers.close()
-
-
-def free_ports(count: int) -> list[int]:
-    """Free a moment ago. All are held until the last one is known, so that no two are equal.
-
-    Below those that the kernel gives to connections: a client that asks again and again for a server that is down would
-    sooner or later be given the server's own port, be connected to itself, and keep the server from coming back."""
-    with contextlib.ExitStack() as open_sockets:
-        found: list[int] = []
-        while len(found) < count:
-            one = open_sockets.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
-                one.bind(("127.0.0.1", secrets.choice(_OWN_PORTS)))
-                found.append(int(one.getsockname()[1]))
-        return found

@@ -22,8 +22,8 @@ from understudy.foundation.parenthood import children_of, die_with
 from understudy_testkit.faults import coordinators
 from understudy_testkit.faults.assertions import TRAIN_SCRIPT, NotProven, Setup
 from understudy_testkit.faults.coordinators import CoordinatorProcess
-from understudy_testkit.faults.etcd_servers import free_ports
 from understudy_testkit.faults.watching import page_of
+from understudy_testkit.ports import free_ports
 
 _TIMEOUT = 600.0  # seconds for a broken run, on a machine that may be very busy
 _NO_LEADER: dict[str, Any] = {"leading": False, "stage": None, "generation": None}

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from understudy.foundation.parenthood import die_with
 from understudy_testkit.faults.assertions import NotProven
-from understudy_testkit.faults.etcd_servers import free_ports
+from understudy_testkit.ports import free_ports
 
 METRIC, ALERT = "worker_stopped", "WorkerStopped"
 INTERVAL = "250ms"  # of scraping and of looking at rules; both have a default of a minute

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from understudy_testkit.faults.etcd_servers import free_ports
 from understudy_testkit.faults.monitors import process, wait_until_ready
 from understudy_testkit.faults.recorded_days import Scraped
+from understudy_testkit.ports import free_ports
 
 INTERVAL = 1  # seconds between two scrapes, and between two looks at the rules
 _JOB = "understudy"

@@ -110,11 +110,12 @@ def check_neglect(world: "Simulation", victim: SimulatedMember) -> None:
 
 
 def _is_last_holder(world: "Simulation", victim: SimulatedMember) -> bool:
-    """Of any piece of the newest state. A member that is halted itself does not count."""
+    """Of any piece of the newest state. A member that is halted itself does not count; one that ended a moment ago
+    does: the news of it is still on its way."""
     others = [
         member
         for member in world.members.values()
-        if member.alive
+        if (member.alive or world.now < world.ended_at.get(member.id, float("-inf")) + _SLACK)
         and not member.forsaken
         and member.id != victim.id
         and member.state is not None

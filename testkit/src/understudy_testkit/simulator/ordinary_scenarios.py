@@ -11,6 +11,7 @@ from random import Random
 from understudy.foundation.ids import HostId, Rank
 from understudy.protocol.commands import Outcome
 from understudy.protocol.sentences import sentence
+from understudy_testkit.simulator.cluster import ClusterSimulation
 from understudy_testkit.simulator.cluster_faults import ClusterFault, ClusterFaultKind, HostPlan
 from understudy_testkit.simulator.cluster_scenarios import ClusterScenario, cluster_simulation_of, draw_cluster_scenario
 from understudy_testkit.simulator.faults import Fault, FaultKind, Moment
@@ -186,6 +187,34 @@ def play_hang_after_recovery(seed: int) -> Report:
     return report
 
 
+def play_hang_beside_silent_host(seed: int) -> Report:
+    """A rank hangs, and when that is about to be known the host of its only twin falls silent, for good or for a
+    moment: until that is decided, the rank that hangs may be the last holder of its state."""
+    chance = Random(f"silent host {seed}")
+    scenario = draw_scenario(seed)
+    script = Script(world_size=4, steps=30, fenced=True, shards=2)
+    hang = Fault(kind=FaultKind.HANG, moment=Moment.COMPUTING, rank=Rank(3), step=20)
+    simulation = _HostAfterHang(
+        script,
+        replace(scenario.policy, world_size=4, hosts=4, spares=0, max_replacements=100),
+        places=(
+            *(HostPlan(id=HostId(f"h{number}"), ranks=1, spares=0) for number in range(4)),
+            HostPlan(id=HostId("more"), ranks=0, spares=2),
+        ),
+        cluster_faults=(),
+        chance=Random(f"run {seed}"),
+        faults=(hang,),
+        weather=Weather(),
+    )
+    simulation.host_fault = ClusterFault(
+        kind=chance.choice((ClusterFaultKind.HOST_KILLED, ClusterFaultKind.HOST_CUT)),
+        at=chance.uniform(1.0, 3.0),
+        lasts=chance.choice((0.5, 3.0)),
+    )
+    call = f"understudy_testkit.simulator.ordinary_scenarios.play_hang_beside_silent_host({seed})"
+    return run_to_the_end(seed, simulation, call, simulation.host_fault)
+
+
 def play_without_kept_spares(seed: int) -> Report:
     """An operator has asked for no spares any more; then a rank hangs. A new process can be started in its place."""
     chance = Random(f"not kept {seed}")
@@ -283,6 +312,18 @@ class _InOrder(Simulation):
         self._next_fault()
 
     _queued: list[Fault]
+
+
+class _HostAfterHang(ClusterSimulation):
+    """So many seconds after a rank was hit, something befalls the host of its twin."""
+
+    host_fault: ClusterFault
+
+    def _hit(self, fault: Fault, member: SimulatedMember, ticket: int) -> None:
+        super()._hit(fault, member, ticket)
+        twins = (other for other in self.members.values() if other.alive and other.holdings == member.holdings)
+        host = next(self.host_of[twin.id] for twin in twins if twin is not member)
+        self.later(self.host_fault.at, self._befall, replace(self.host_fault, host=host))
 
 
 def _must_succeed(simulation: Simulation, seed: int, call: str) -> None:

@@ -16,7 +16,7 @@ from understudy.protocol.commands import Command
 from understudy.protocol.commit import Verdict
 from understudy.protocol.crash_loop import CrashLoop
 from understudy.protocol.hosts import Hosts
-from understudy.protocol.liveness import Condition
+from understudy.protocol.liveness import Condition, Sighting
 from understudy.protocol.member_loss import MemberLoss
 from understudy.protocol.outbound import Outbound
 from understudy.protocol.pool import SparePool
@@ -86,7 +86,9 @@ def found(bug: SeededBug, seeds: Iterable[int] | None = None) -> Violation | Non
 
 # -- the commit rule --------------------------------------------------------------------------------------------------
 
-COMMIT_RULE = SeededBug("a step that was applied is retried", planning, "judge", retry_although_applied, play, 2000)
+COMMIT_RULE = SeededBug(
+    "a step that was applied is retried", planning, "judge", retry_although_applied, play, 2000, first=70
+)
 
 
 def found_by_explorer(fenced: bool) -> Violation | None:
@@ -183,6 +185,10 @@ def _all_of_it(_member: SimulatedMember, now: float, moved_at: float) -> float:
     return now - moved_at
 
 
+def _prolonged(sighting: Sighting, seconds: float) -> Sighting:
+    return sighting if sighting.condition is Condition.MOVING else replace(sighting, seconds=sighting.seconds + seconds)
+
+
 def _no_commands(*_: Any) -> list[Command]:
     return []
 
@@ -215,6 +221,7 @@ SEEDED_BUGS = (
         10,
         first=4140,
     ),
+    SeededBug("a stop is prolonged without a look", Sighting, "later", _prolonged, ordinary.play_slow, 1, first=8484),
     SeededBug(
         "a member that is asked for checkpoints is not told of the generation again",
         Outbound,
@@ -249,6 +256,7 @@ SEEDED_BUGS = (
         "_resume",
         _finished_once_finished_for_ever,
         play_with_flips,
+        first=28,
     ),
     SeededBug(
         "A3: a spare that was ended is waited for",
@@ -300,9 +308,9 @@ SEEDED_BUGS = (
         Watchdog,
         "_ranks_with_state",
         _silent_hosts_hold_state,
-        play_on_cluster,
+        ordinary.play_hang_beside_silent_host,
         1,
-        first=16593,
+        first=46,
     ),
     SeededBug(
         "a world that is never complete is waited for without an end",

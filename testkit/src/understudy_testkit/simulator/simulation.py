@@ -16,7 +16,7 @@ from understudy.protocol import events as ev
 from understudy.protocol.causes import Cause, CauseKind
 from understudy.protocol.commands import AbandonGeneration, Command, KillMember
 from understudy.protocol.job import JobMachine
-from understudy.protocol.liveness import Condition, Sighting
+from understudy.protocol.liveness import Condition, Sighting, is_gone
 from understudy.protocol.policy import Policy
 from understudy.protocol.reasons import Code
 from understudy.protocol.requests import Request
@@ -96,13 +96,14 @@ class Simulation(World):
         self._number = 0
         self._tick_at: float | None = None
         self.moved_at: dict[MemberId, float] = {}
+        self.ended_at: dict[MemberId, float] = {}
         self._closely_until = float("-inf")
         self.livelocked = False
         self.gives_up_after: float | None = (
             None  # a seeded bug: survivors of a fault end themselves when no coordinator leads
         )
         self._told_trouble = False
-        self._told: frozenset[tuple[MemberId, Condition]] = frozenset()
+        self._told: frozenset[tuple[MemberId, Condition, bool]] = frozenset()
         self._told_at, self._gap = float("-inf"), LOOK_EVERY
 
     @property
@@ -174,7 +175,7 @@ class Simulation(World):
             self._give_up(self.gives_up_after)
         seen = [sighting for member in self.members.values() if (sighting := self._sighting(member)) is not None]
         wrong, closely = suspicious(seen), self._now < self._closely_until
-        conditions = frozenset((sighting.member, sighting.condition) for sighting in seen)
+        conditions = frozenset((each.member, each.condition, is_gone(self.policy, each)) for each in seen)
         changed = conditions != self._told
         due = changed or closely or self._now >= self._told_at + self._gap
         if (wrong and due) or closely or (self._told_trouble and not wrong):
@@ -236,6 +237,11 @@ class Simulation(World):
         self.moved_at[member.id] = self._now
         self._schedule(member)
         self._strike(None, member)
+
+    def end(self, member: SimulatedMember, cause: Cause) -> None:
+        if member.alive:
+            self.ended_at[member.id] = self._now
+        super().end(member, cause)
 
     def on_gone(self, member: SimulatedMember, cause: Cause) -> None:
         delay = self.chance.uniform(0.001, 0.1)

@@ -23,8 +23,9 @@ from types import FrameType
 
 import msgspec
 
-from understudy_testkit.benchmark.processes import free_port, processes_with
+from understudy_testkit.benchmark.processes import processes_with
 from understudy_testkit.benchmark.scenario import Scenario
+from understudy_testkit.ports import free_port
 
 _HOST = "127.0.0.1"
 _POLL = 0.05

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import FrameType
 
 from understudy.detection.process_state import is_stopped, process_state
-from understudy_testkit.benchmark.processes import free_port
+from understudy_testkit.ports import free_port
 
 _POLL = 0.05
 _MANY_STARTS = 100
