@@ -52,6 +52,19 @@ def member(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     dist.destroy_process_group()
 
 
+def test_while_a_recovery_lasts_in_a_committed_step_what_follows_it_comes_next_if_anything_does() -> None:
+    tail = TailResults(lambda _: None)
+    with tail.is_ahead():
+        assert tail.ahead and not tail.comes_next
+        tail.expected = True
+        assert tail.comes_next
+    assert not tail.comes_next
+    with tail.is_ahead(truly=False):
+        assert not tail.comes_next
+    tail.waiting = True
+    assert tail.comes_next
+
+
 def test_the_first_one_is_told_of_with_its_line_and_no_other(member: StandIn) -> None:
     one = torch.ones(1)
     member.status.between_steps = False

@@ -119,11 +119,13 @@ class KeepAgreed(Command, frozen=True, kw_only=True):
 class Tail:
     """Survivors wait in collectives between two steps (an evaluation). `done`: so many of them have been completed by
     the rank that is furthest (`donor`), which tells their results to the ranks that lack some (`lacking`, joiners
-    among them); then all go on together with the next one."""
+    among them); then all go on together with the next one. `begun`: False if the survivors apply the step together,
+    and none has gone on since: a member that takes the state has it as it was right after the step."""
 
     done: int
     donor: Rank
     lacking: tuple[Rank, ...] = ()
+    begun: bool = True
 
 
 class ResumeAt(Command, frozen=True, kw_only=True):

@@ -303,9 +303,22 @@ def tail_of(plan: Plan, positions: Mapping[Rank, Position]) -> Tail | None:
     """Whether survivors are in the middle of collectives between two steps, and which ranks lack results of these.
     None where all ranks go back: then whatever was computed there is void."""
     survivors = {rank: p for rank, p in positions.items() if p.holds == plan.step}
-    if plan.rewind or plan.distrust or not any(position.in_tail for position in survivors.values()):
+    if plan.rewind or plan.distrust:
+        return None
+    if not survivors:
+        return _tail_to_come(plan, positions)
+    if not any(position.in_tail for position in survivors.values()):
         return None
     done = max(position.tail for position in survivors.values())
     donor = min(rank for rank, position in survivors.items() if position.tail == done)
     lacking = (rank for rank in sorted(positions) if rank not in survivors or survivors[rank].tail < done)
     return Tail(done=done, donor=donor, lacking=tuple(lacking) if done else ())
+
+
+def _tail_to_come(plan: Plan, positions: Mapping[Rank, Position]) -> Tail | None:
+    """All survivors apply the step by the verdict. Their scripts go on with what follows it, and need the joiners
+    there."""
+    applying = [rank for rank, position in positions.items() if action_for(position, plan.step) is Action.APPLY]
+    if not any(positions[rank].has_tails for rank in applying):
+        return None
+    return Tail(done=0, donor=min(applying), begun=False)

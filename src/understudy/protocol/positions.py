@@ -17,7 +17,8 @@ class Position:
     `keeps`: copies of the states of other ranks that are in memory of its host, and that it can give.
     `durable`: states that it can load from checkpoints on disk; it is asked for them only if nothing else is left.
     `tail`: collectives that it has completed between the step that it committed last and the next one (an evaluation).
-    `in_tail`: it waits in the next of them.
+    `in_tail`: its script goes on with the next of them: it waits there, or comes to it without another step.
+    `has_tails`: its script has such collectives after some of its steps, or sections.
     `established`: its engines have settled (first step behind it), so that a joiner can be made equal to it.
     """
 
@@ -30,6 +31,7 @@ class Position:
     keeps: tuple[tuple[Rank, StepNumber], ...] = ()
     tail: int = 0
     in_tail: bool = False
+    has_tails: bool = False
 
     def __str__(self) -> str:
         if not self.established:

@@ -305,6 +305,8 @@ class Job:
         """
         if function is None:
             return functools.partial(self.section, name)
+        if self._member is not None:
+            self._member.tail.expected = True
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:

@@ -118,7 +118,8 @@ class TailStep(Step):
             return None
         member.body.protected.forget_gradients()
         member.status.in_steps = True
-        member.recovery.carry_out(self._plan)
+        with member.tail.is_ahead():
+            member.recovery.carry_out(self._plan)
         self.rehearsing = False
         self.committed = member.status.in_tail and member.status.holds == self.number + 1
         if self.committed:
@@ -204,7 +205,7 @@ class ProtectedStep(Step):
         """We have arrived and a rank was lost. A commit lets the optimizer go on; otherwise the body unwinds."""
         member = self._member
         member.contact.await_word(f"at the fence of step {self.number}")
-        position = Position(holds=StepNumber(self.number), arrived=True, tail=member.tail.done)
+        position = Position(holds=StepNumber(self.number), arrived=True, has_tails=member.tail.expected)
         self._plan = member.recovery.await_verdict(position)
         if action_for(position, self._plan.step) is not Action.APPLY:
             raise StepAbandoned(f"step {self.number} will run again in generation {self._plan.generation}")
@@ -259,7 +260,8 @@ class ProtectedStep(Step):
         member.body.late_fence.look_at(self.number)
         self._commit()
         if self._plan is not None:
-            member.recovery.carry_out(self._plan)
+            with member.tail.is_ahead():
+                member.recovery.carry_out(self._plan)
             member.status.go_on_between_steps()
 
     def _commit(self) -> None:
@@ -307,11 +309,12 @@ class ProtectedStep(Step):
             if self._undo is not None:
                 self._undo.put_back()
             member.body.put_back_buffers()
-        if self._plan is not None and not member.status.abandoned:
-            before_plan()
-            member.recovery.carry_out(self._plan)
-        else:
-            member.recovery.recover(before_plan)
+        with member.tail.is_ahead(self.committed or member.status.holds == self.number + 1):
+            if self._plan is not None and not member.status.abandoned:
+                before_plan()
+                member.recovery.carry_out(self._plan)
+            else:
+                member.recovery.recover(before_plan)
         if not self.committed:
             member.body.protected.forget_gradients()
             # The others are in the code after this step and wait there for this rank, which has got the step from them.

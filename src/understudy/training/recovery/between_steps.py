@@ -90,7 +90,7 @@ class BetweenSteps:
 
     def _tell(self, name: str, line: str) -> None:
         if not self._told:
-            self._told = True
+            self._told = self._tail.expected = True
             self._note(
                 f"the script communicates between steps ({name.strip('_')}, called from {line}). If a rank is lost "
                 "there, the others wait in their places for its replacement, which does what comes after the step "

@@ -82,7 +82,13 @@ class Recovery:
 
     def _position(self) -> Position:
         status, tail = self._status, self._tail
-        return Position(holds=status.holds, established=status.established, tail=tail.done, in_tail=tail.waiting)
+        return Position(
+            holds=status.holds,
+            established=status.established,
+            tail=0 if tail.ahead else tail.done,
+            in_tail=tail.comes_next,
+            has_tails=tail.expected,
+        )
 
     def await_verdict(self, position: Position) -> ResumeAt:
         """Report where we stand and wait for the plan, through as many generations as it takes."""
@@ -202,7 +208,7 @@ class Recovery:
         self._status.phase("transfer")
         received = self._transfer.run(plan)
         self._tail.exchange(plan.tail, self._transfer.channel, self._rank, received=plan.receives(self._rank))
-        self._borrowed.transferred(dict(plan.donors), between_steps=plan.tail is not None)
+        self._borrowed.transferred(dict(plan.donors), between_steps=plan.tail is not None and plan.tail.begun)
         self._status.trained, self._status.in_tail = True, plan.tail is not None
         return received
 

@@ -8,7 +8,8 @@ Knows nothing of how they are run (`between_steps`, `sections`).
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -33,11 +34,16 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class TailResults:
-    """Of one member. `waiting`: its main thread is cut short in a collective between two steps."""
+    """Of one member.
+
+    - `expected`: the script has sections, or has communicated between two steps before.
+    - `waiting`: its main thread is cut short in a collective or a section between two steps.
+    - `ahead`: a step is committed, and the script goes on with what follows it once a recovery is over.
+    """
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
-        self.waiting = False
+        self.expected = self.waiting = self.ahead = False
         self._results: list[Result] = []
         self._kept = 0
         self._foretold: deque[Result] = deque()
@@ -47,6 +53,20 @@ class TailResults:
     def done(self) -> int:
         """Collectives that were completed since the last commit."""
         return len(self._results)
+
+    @property
+    def comes_next(self) -> bool:
+        """Does the script go on between two steps, and perhaps communicate there?"""
+        return self.waiting or (self.ahead and self.expected)
+
+    @contextmanager
+    def is_ahead(self, truly: bool = True) -> Iterator[None]:
+        """While a recovery lasts that began in a step which is committed now."""
+        self.ahead = truly
+        try:
+            yield
+        finally:
+            self.ahead = False
 
     def begin(self) -> None:
         """A step was committed: what follows is counted anew."""

@@ -67,6 +67,7 @@ class SimulatedMember:
     tail: int = 0  # collectives that it has completed since its last step
     in_tail: bool = False  # it was interrupted there
     resumes_in_tail: bool = False
+    before_tail: bool = False  # it has committed a step, and its script has not gone on since
     poisoned: bool = False  # it can take part in no new world, and does not know it
     saving: State | None = None  # on its way to peer memory; its last step counts when it is there
     hung: bool = False
@@ -203,7 +204,7 @@ class SimulatedMember:
         donors = dict(command.donors)
         action = action_for(self.position(), command.step)
         if command.rewind or command.step != self.holds:
-            self.in_tail = False  # what it computed there is void, and its script runs on to the next step
+            self.in_tail = self.before_tail = False  # its script runs on to the next step, with void results
         if command.rewind:
             action = Action.RECEIVE if self.rank in donors else Action.HOLD
             self._go_back(command.step)
@@ -332,6 +333,7 @@ class SimulatedMember:
             case MemberPhase.APPLYING_VERDICT:
                 self._apply(world)
                 after_commit(self, world)
+                self.tail, self.before_tail = 0, True
                 if not self._unwind_if_abandoned(world):
                     self._take_part(world)
             case MemberPhase.REGROUPING if self.receives:
@@ -440,10 +442,8 @@ class SimulatedMember:
         self.was_sound = not self.spoilt or self.script.only_loss
         self.held = max((len(copy) for copy in world.saved(self) if len(copy) < self.target), default=None)
         self._say_resumed(world)
-        if (
-            self.resumes_in_tail or self.in_tail
-        ):  # a member that was interrupted there cannot leave its script's own code
-            self.in_tail = False
+        if self.resumes_in_tail or self.in_tail or self.before_tail:
+            self.in_tail = self.before_tail = False  # a member cannot leave its script's own code
             self._go_on_in_tail(world)
         else:
             self.enter(MemberPhase.BETWEEN)
@@ -473,7 +473,8 @@ class SimulatedMember:
             established=self.established,
             kept=kept,
             tail=self.tail,
-            in_tail=self.in_tail,
+            in_tail=self.in_tail or self.before_tail,
+            has_tails=self.script.tail_every > 0,
         )
 
     def _saved(self, world: Surroundings) -> tuple[StepNumber, ...]:

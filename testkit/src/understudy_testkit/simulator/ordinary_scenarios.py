@@ -150,6 +150,8 @@ def play_in_evaluations(seed: int) -> Report:
         for _ in range(chance.randint(1, 2))
     )
     faults = (*in_tail, *scenario.faults[: chance.choice((0, 0, 1))])
+    if chance.random() < 0.5:  # then an evaluation may follow a step that is committed by the verdict
+        faults += (Fault(kind=FaultKind.KILL, moment=Moment.FENCE, step=chance.randrange(script.steps)),)
     policy = replace(scenario.policy, spares=max(1, scenario.policy.spares))
     drawn = replace(scenario, script=script, policy=policy, faults=faults)
     call = f"understudy_testkit.simulator.ordinary_scenarios.play_in_evaluations({seed})"

@@ -32,11 +32,12 @@ from understudy_testkit.simulator.invariants import Violation
 from understudy_testkit.simulator.ladder_scenarios import play_degraded
 from understudy_testkit.simulator.member import SimulatedMember
 from understudy_testkit.simulator.phases import MemberPhase
-from understudy_testkit.simulator.scenarios import Report, play
+from understudy_testkit.simulator.scenarios import play
 from understudy_testkit.simulator.script import Script
 from understudy_testkit.simulator.simulation import Simulation
 
-Game = Callable[[int], Report]
+Game = Callable[[int], object]
+"""Plays a seed. Raises `Violation`."""
 
 
 def retry_although_applied(positions: Mapping[Rank, Position]) -> Verdict | None:
@@ -193,6 +194,10 @@ def _no_commands(*_: Any) -> list[Command]:
     return []
 
 
+def _explore_evaluations(_seed: int) -> object:
+    return explore(Script(world_size=2, steps=2, fenced=True, tail_every=2, tail_length=1), faults=1)
+
+
 class _EveryCauseCounts:
     """In the place of `CauseKind`."""
 
@@ -284,6 +289,14 @@ SEEDED_BUGS = (
     SeededBug("A23: a transfer has a fixed deadline", watchdog, "_goes_on", _nothing, ordinary.play_slow_transfer, 40),
     SeededBug(
         "U2: a joiner does not take part in an evaluation", round, "tail_of", _nothing, ordinary.play_in_evaluations
+    ),
+    SeededBug(
+        "a joiner is not needed in what follows a step that is committed by the verdict",
+        planning,
+        "_tail_to_come",
+        _nothing,
+        _explore_evaluations,
+        1,
     ),
     SeededBug(
         "a spare that was never started counts against its host",
