@@ -323,8 +323,8 @@ class _HostAfterHang(ClusterSimulation):
 
     def _hit(self, fault: Fault, member: SimulatedMember, ticket: int) -> None:
         super()._hit(fault, member, ticket)
-        twins = (other for other in self.members.values() if other.alive and other.holdings == member.holdings)
-        host = next(self.host_of[twin.id] for twin in twins if twin is not member)
+        others = [other for other in self.members.values() if other.alive and other.rank is not None]
+        host = next(self.host_of[one.id] for one in others if one is not member and one.holdings == member.holdings)
         self.later(self.host_fault.at, self._befall, replace(self.host_fault, host=host))
 
 
