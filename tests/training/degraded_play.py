@@ -118,6 +118,7 @@ class KnownReplicas:
     def __init__(self, status: MemberStatus) -> None:
         self._status = status
         self.fenced: bool | None = None
+        self.keep_own = False
 
     def watch(self) -> None:
         return

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from understudy.groups.fence import AFTER_STEP
 from understudy.training.recovery.tail import Result, TailResults
 from understudy.training.sections import Sections
 
@@ -67,7 +68,7 @@ def member() -> StandIn:
 def test_sections_are_counted_seeded_and_fenced_each_at_its_place(member: StandIn) -> None:
     assert member.sections.run("evaluate", lambda: 0.5) == 0.5
     assert member.sections.run("save", lambda: None) is None
-    assert member.seeds == [(4, 0), (4, 1)] and member.met == [(4, 1), (4, 2)]
+    assert member.seeds == [(4, 0), (4, 1)] and member.met == [(4, AFTER_STEP), (4, AFTER_STEP + 1)]
     assert member.tail.done == 2 and member.said == []
 
 
@@ -109,7 +110,7 @@ def test_a_rank_that_joins_is_told_what_is_over_and_runs_the_rest(member: StandI
     never = pytest.fail
     assert member.sections.run("evaluate", lambda: never("it is over")) == {"loss": 0.25, "correct": [1, 2]}
     assert member.sections.run("save", lambda: "saved") == "saved"
-    assert member.met == [(4, 2)] and member.tail.done == 2
+    assert member.met == [(4, AFTER_STEP + 1)] and member.tail.done == 2
 
 
 def test_a_rank_that_had_come_to_the_end_keeps_its_own_result(member: StandIn) -> None:

@@ -4,7 +4,8 @@ A barrier over gloo costs eight small messages and a dozen thread switches per s
 each writes the step it has arrived at into its own slot of a mapped page, and a futex wakes the ranks that wait.
 Every generation has a page of its own, so a process of an old one can never be counted in a new one.
 
-A rank that reports `arrived=False` never wrote its slot, so no rank has passed: the commit rule needs no more.
+A rank that reports `arrived=False` never wrote its slot for the place before the change, so no rank has passed there:
+the commit rule needs no more.
 Where there is no such futex, or no shared memory for the page, all ranks use the default group's barrier; it keeps the
 same promise.
 """
@@ -27,7 +28,9 @@ _LOOK_AGAIN_EVERY = 5_000_000
 
 _SLOT = 8
 _NEVER_AWAITED = 2**64 - 1  # later than any step
-_PLACE_BITS = 16  # fences between two steps
+_PLACE_BITS = 16  # meetings of one step
+KEPT, BEFORE_CHANGE, AFTER_STEP = 0, 1, 2
+"""Places of a step at which ranks meet. Sections after the step come last, from `AFTER_STEP` on."""
 
 
 class _Span(ctypes.Structure):
@@ -91,9 +94,8 @@ class SharedFence:
         self._word = ctypes.c_uint32.from_buffer(self._page, 0)  # the last step that all have arrived at
         self._futex_number = _FUTEX_NUMBER[platform.machine()]
 
-    def meet(self, step: StepNumber, lost_contact: Callable[[], bool], place: int = 0) -> None:
-        """Arrive, and return when all have arrived. RuntimeError when contact is lost before that is seen. `place`: of
-        a fence between this step and the next one."""
+    def meet(self, step: StepNumber, lost_contact: Callable[[], bool], place: int = BEFORE_CHANGE) -> None:
+        """Arrive, and return when all have arrived. RuntimeError when contact is lost before that is seen."""
         arrived = ((step + 1) << _PLACE_BITS) + place  # a new page is all zeros
         self._slots[self._rank] = arrived
         while True:
@@ -129,7 +131,7 @@ class SharedFence:
 class GroupFence:
     """The default group's barrier. A lost rank breaks its connections, and then it raises RuntimeError."""
 
-    def meet(self, _step: StepNumber, _lost_contact: Callable[[], bool], _place: int = 0) -> None:
+    def meet(self, _step: StepNumber, _lost_contact: Callable[[], bool], _place: int = BEFORE_CHANGE) -> None:
         dist.barrier()
 
     def remove(self) -> None:

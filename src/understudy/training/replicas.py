@@ -36,7 +36,8 @@ _LIKELY_DONORS = 2
 
 
 class Replicas:
-    """Of one member. `fenced`: ranks wait for each other at the fence; None until the twins are known."""
+    """Of one member. `fenced`: ranks wait for each other at the fence; None until the twins are known. `keep_own`:
+    ranks have something that no twin has (random streams, a loader's position, buffers), kept for a replacement."""
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class Replicas:
         self._some_rank_is_alone = False
         self.holdings: dict[str, int] = {}
         self.fenced: bool | None = None
+        self.keep_own = False
         self.some_rank_has_a_twin = False
         self.is_likely_donor = False
 
@@ -188,7 +190,8 @@ class Replicas:
         keys = [one.twin_key for one in told]
         own_buffers = some_differ(told)  # like rank-local state: no rank could be told later what they should have been
         unproven = any(one.unproven for one in told)
-        self.fenced = len(set(keys)) > 1 or own_buffers or unproven or self._rank_local.exists
+        self.keep_own = own_buffers or self._rank_local.exists
+        self.fenced = len(set(keys)) > 1 or unproven or self.keep_own
         self._ledger.rank_local = differing(self._protected, self._world.rank, dict(zip(ranks, told, strict=True)))
         self._rank_local_buffers.use(self._ledger.rank_local)
         self._some_rank_is_alone = any(count == 1 for count in Counter(keys).values())

@@ -18,7 +18,7 @@ from typing import Any
 
 from understudy.errors import StepAbandoned
 from understudy.foundation.ids import StepNumber
-from understudy.groups.fence import Fences
+from understudy.groups.fence import AFTER_STEP, Fences
 from understudy.training.body import Body
 from understudy.training.contact import Contact
 from understudy.training.rank_local.state import RankLocalState
@@ -90,7 +90,7 @@ class Sections:
             self.seed(step, place)
             result = function()
             is_run = True
-            self._fences.of(status.generation).meet(step, self._contact.lost, place + 1)
+            self._fences.of(status.generation).meet(step, self._contact.lost, AFTER_STEP + place)
         except (Exception, StepAbandoned) as error:
             if not self._contact.lost():
                 self._errors.report(error, None)

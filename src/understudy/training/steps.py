@@ -6,6 +6,10 @@ The fence is the optimizer's own step pre-hook. Where all ranks are twins nothin
 only while the generation is whole: a rank that has heard of an abandonment, or sees a broken connection, turns back.
 That is also what makes a body that swallows exceptions harmless.
 
+Where ranks have something that no twin has, a step must not be committed without a rank that never came to the fence:
+its replacement could not go on. There the ranks meet twice. Behind the first meeting each rank knows that all have
+kept theirs, and only that counts as having arrived; behind the second one state changes.
+
 A body that needs the others after an optimizer has stepped (a GAN, a closure, see `step_inspector`) has its fence at
 its end, with all optimizers applied; until it has passed that, what they did can be taken back (`state.undo`):
 
@@ -22,6 +26,7 @@ import torch
 from understudy.detection.progress import Place
 from understudy.errors import StepAbandoned, UsageError
 from understudy.foundation.ids import StepNumber
+from understudy.groups.fence import BEFORE_CHANGE, KEPT
 from understudy.ledger.records import Sharing
 from understudy.protocol.commands import ResumeAt
 from understudy.protocol.commit import Action, action_for
@@ -143,7 +148,7 @@ class ProtectedStep(Step):
         super().__init__(number, attempt, prepare, fetch)
         self._member = member
         self._began = 0.0
-        self._passed = False
+        self._arrived = self._passed = False
         self._attempted = False  # an optimizer has stepped, or would have if its scaler had let it
         self._stepped: set[int] = set()
         self._undo = member.body.late_fence.undo
@@ -196,16 +201,25 @@ class ProtectedStep(Step):
         member.body.arrive(self.number)
         if member.replicas.fenced:
             try:
-                member.fences.of(member.status.generation).meet(StepNumber(self.number), member.contact.lost)
+                self._meet_all()
             except RuntimeError:
                 self._wait_at_fence()
         self._passed = True
 
+    def _meet_all(self) -> None:
+        member, step = self._member, StepNumber(self.number)
+        fence = member.fences.of(member.status.generation)
+        self._arrived = not member.replicas.keep_own
+        if not self._arrived:
+            fence.meet(step, member.contact.lost, KEPT)
+            self._arrived = True
+        fence.meet(step, member.contact.lost, BEFORE_CHANGE)
+
     def _wait_at_fence(self) -> None:
-        """We have arrived and a rank was lost. A commit lets the optimizer go on; otherwise the body unwinds."""
+        """A rank was lost while we waited. A commit lets the optimizer go on; otherwise the body unwinds."""
         member = self._member
         member.contact.await_word(f"at the fence of step {self.number}")
-        position = Position(holds=StepNumber(self.number), arrived=True, has_tails=member.tail.expected)
+        position = Position(holds=StepNumber(self.number), arrived=self._arrived, has_tails=member.tail.expected)
         self._plan = member.recovery.await_verdict(position)
         if action_for(position, self._plan.step) is not Action.APPLY:
             raise StepAbandoned(f"step {self.number} will run again in generation {self._plan.generation}")
