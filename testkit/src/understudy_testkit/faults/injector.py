@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from understudy.foundation.ids import StepNumber
-from understudy.groups.fence import SharedFence
+from understudy.groups.fence import BEFORE_CHANGE, SharedFence
 from understudy.state.protected_state import local
 from understudy.training.job import Job
 from understudy.training.steps import Step
@@ -74,13 +74,18 @@ class Injector:
         """A rank that waits in the fence asks again and again whether contact is lost: then it has arrived."""
         meet = SharedFence.meet
 
-        def meet_and_check(fence: SharedFence, step: StepNumber, lost_contact: Callable[[], bool]) -> None:
+        def meet_and_check(
+            fence: SharedFence, step: StepNumber, lost_contact: Callable[[], bool], place: int = BEFORE_CHANGE
+        ) -> None:
             def check_and_ask() -> bool:
                 self._at(FaultPoint.IN_FENCE)
                 return lost_contact()
 
-            meet(fence, step, check_and_ask)
+            if place != BEFORE_CHANGE:
+                return meet(fence, step, lost_contact, place)
+            meet(fence, step, check_and_ask, place)
             self._at(FaultPoint.PAST_FENCE)
+            return None
 
         SharedFence.meet = meet_and_check  # type: ignore[method-assign, assignment]
 
