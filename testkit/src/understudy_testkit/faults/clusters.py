@@ -29,6 +29,7 @@ from understudy_testkit.faults.watching import decided_so_far, page_of
 
 PORT, HTTP_PORT = 29400, 29401
 _READY_TIMEOUT = 180.0  # seconds; for a broken run, on a machine that may be busy
+_TOLD_WITHIN = 20.0  # seconds until a new holder of a rank has told of its first step
 _ASK = """
 import ssl, sys, urllib.request
 folder, port = sys.argv[1:]
@@ -190,16 +191,26 @@ class Cluster:
         return newest
 
     def kill_rank(self, rank: int) -> None:
-        """SIGKILL to the process that holds it, wherever that is."""
-        records = [record for record in self._steps() if record.rank == rank]
-        member = max(records, key=lambda record: (record.generation, record.step)).member
+        """SIGKILL to the process that holds it, wherever that is. A member that has just taken it over may not have
+        told of a step yet: then its predecessor is named, which is gone."""
+        deadline = time.monotonic() + _TOLD_WITHIN
+        while True:
+            records = [record for record in self._steps() if record.rank == rank]
+            member = max(records, key=lambda record: (record.generation, record.step)).member
+            if (pid := self._process_of(member)) is not None:
+                os.kill(pid, signal.SIGKILL)
+                return
+            if time.monotonic() > deadline:
+                raise NotProven(f"rank {rank} (member {member}) is on no host")
+            time.sleep(0.05)
+
+    def _process_of(self, member: str) -> int | None:
         agents = {started.process.pid for started in self.started.values()}  # with one worker it has that page, too
         for host in (*self.hosts, *self.spare_hosts):
             for pid in set(host.processes()) - agents:
                 if Path(page_of(pid) or "").stem == member:
-                    os.kill(pid, signal.SIGKILL)
-                    return
-        raise NotProven(f"rank {rank} (member {member}) is on no host")
+                    return pid
+        return None
 
     def _steps(self) -> list[StepRecord]:
         files = self.run_dir.glob("ledger/steps-*.jsonl")
