@@ -268,7 +268,7 @@ def running(cluster: Cluster) -> Iterator[Cluster]:
         for number, host in enumerate([*cluster.hosts, *cluster.spare_hosts]):
             cluster.start_agent(host, number)
         yield cluster
-    except Exception as error:  # what fails once in a hundred runs should not have to be seen twice
+    except BaseException as error:  # what fails once in a hundred runs, or is broken off, should not be seen twice
         error.add_note("What was decided:\n" + "\n".join(cluster.reasons()) + "\n" + cluster.tails())
         raise
     finally:

@@ -118,6 +118,11 @@ def spelled(arguments: Sequence[str], installation: Path) -> list[str]:
     return [former.get(argument, argument) for argument in arguments]
 
 
+def run_by(installation: Path, command: Sequence[str]) -> list[str]:
+    """The command line of `python -m understudy ...`, carried out by this installation in the same process."""
+    return ["env", f"PYTHONPATH={installation}", *spelled(command, installation)]
+
+
 def ask(installation: Path, *command: str) -> str:
     """What a Python says that runs this installation."""
     environment = {**os.environ, "PYTHONPATH": str(installation)}
