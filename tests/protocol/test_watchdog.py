@@ -502,6 +502,22 @@ def test_a_long_setup_is_waited_for_and_said_and_has_a_limit() -> None:
     assert killed(machine.handle(ev.Tick(at=1811.0))) == [m(0), m(1)]
 
 
+def test_the_setup_of_a_member_that_a_debugger_holds_has_all_of_its_time_when_it_is_let_go() -> None:
+    """Seed 12805 of the simulations of slow members."""
+    machine = founding()
+
+    def ended(at: float, condition: Condition) -> list[MemberId]:
+        held = Sighting(member=m(0), condition=condition, seconds=10.0, outside=True)
+        waiting = Sighting(member=m(1), condition=WAITING, seconds=at, outside=True)
+        commands = machine.handle(ev.ActivityObserved(at=at, sightings=(held, waiting)))
+        return killed(commands + machine.handle(ev.Tick(at=at)))
+
+    for at in (1700.0, 1810.0, 5000.0):
+        assert ended(at, TRACED) == []
+    assert ended(5010.0, BUSY) == [] and ended(6790.0, BUSY) == []
+    assert ended(6811.0, BUSY) == [m(0)]
+
+
 def test_a_setup_may_hold_the_interpreter_lock_for_a_minute() -> None:
     machine = founding()
     deaf = Sighting(member=m(1), condition=DEAF, seconds=59.0, outside=True)

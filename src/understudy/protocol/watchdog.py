@@ -66,6 +66,7 @@ class WatchdogState:
     contact_lost: tuple[float, Reason] | None = field(default=None, metadata=FORGOTTEN)  # when and what was first told
     barren: tuple[StepNumber | None, int] = (None, 0)
     heard_at: dict[MemberId, float] = field(default_factory=dict, metadata=FORGOTTEN)  # members know this generation
+    traced_at: float = field(default=float("-inf"), metadata=FORGOTTEN)  # a debugger held a member in its setup
 
     def new_generation(self, at: float) -> None:
         """Whatever was told of the old one says nothing any more, but a member that was busy still is."""
@@ -239,7 +240,7 @@ class Watchdog:
         if gone:
             return self._end(at, gone, because(Code.IN_SETUP))
         lasted = at - round_.opened_at
-        if lasted >= policy.setup_timeout:
+        if self._counted_of_setup(at, members) >= policy.setup_timeout:
             slow = [watched for watched in members if watched.condition is not Condition.WAITING] or members
             return self._end(at, slow, because(Code.SETUP_TIMEOUT, limit=policy.setup_timeout))
         watchdog.look_at = at + (_LOOK_EVERY if any(w.condition in UNRESPONSIVE for w in members) else 10.0)
@@ -248,6 +249,13 @@ class Watchdog:
         asked = self._ask(at) if any(watched.sighting is None for watched in members) else []
         due = self._remark_is_due(at, lasted)
         return asked + (self._remark(at, self._why_setup_lasts(members, lasted)) if due else [])
+
+    def _counted_of_setup(self, at: float, members: Iterable[Watched]) -> float:
+        """Seconds since it began, or since a debugger held one of its members for the last time: a person at a
+        debugger takes the time that it takes, and the other ranks wait for that member."""
+        if any(watched.condition is Condition.TRACED for watched in members):
+            self.state.traced_at = at
+        return at - max(self.round.state.opened_at, self.state.traced_at)
 
     def _judge_gathering(self, at: float) -> list[Command]:
         """The world is founded when enough hosts are there. Until then nothing is lost by giving up; machines are

@@ -186,6 +186,10 @@ def _all_of_it(_member: SimulatedMember, now: float, moved_at: float) -> float:
     return now - moved_at
 
 
+def _all_of_the_setup(watch: Watchdog, at: float, _members: Any) -> float:
+    return at - watch.round.state.opened_at
+
+
 def _prolonged(sighting: Sighting, seconds: float) -> Sighting:
     return sighting if sighting.condition is Condition.MOVING else replace(sighting, seconds=sighting.seconds + seconds)
 
@@ -225,6 +229,15 @@ SEEDED_BUGS = (
         ordinary.play_slow,
         10,
         first=4140,
+    ),
+    SeededBug(
+        "time under a debugger counts against the setup",
+        Watchdog,
+        "_counted_of_setup",
+        _all_of_the_setup,
+        ordinary.play_slow,
+        1,
+        first=12805,
     ),
     SeededBug("a stop is prolonged without a look", Sighting, "later", _prolonged, ordinary.play_slow, 1, first=8484),
     SeededBug(
