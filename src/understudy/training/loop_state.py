@@ -62,7 +62,11 @@ class Fields:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
-            setattr(self._thing, name, value)
+            present = getattr(self._thing, name, None)
+            if isinstance(present, torch.Tensor) and isinstance(value, torch.Tensor) and present.shape == value.shape:
+                present.copy_(value)  # others may have been given it
+            else:
+                setattr(self._thing, name, value)
 
 
 class LoopState:

@@ -1,7 +1,7 @@
 """A trainer that owns its loop, as a framework's does: its frames are never unwound.
 
 `trainer_loop.py FOLDER [--kill PLACE:NUMBER:RANK ...]`. Places of a step (NUMBER says how many are behind it): forward,
-backward, clip, optimizer, after (the optimizer). Between steps: log, evaluate, epoch (NUMBER is then that of the epoch).
+backward, clip, optimizer, after (the optimizer). Between steps: log, evaluate, epoch (NUMBER is then of the epoch).
 Each rank writes history-RANK.json at its end: what it has logged and found.
 """
 
