@@ -1,6 +1,6 @@
 """Runs an example of a framework as it is, in a worker, with faults: the example's calls of its adapter arm them.
 
-`framework_script.py FRAMEWORK EXAMPLE --run-dir RUN --proofs FOLDER [--kill PLACE:STEP:RANK ...] -- ARGUMENTS`. Places:
+`framework_script.py FRAMEWORK EXAMPLE --proofs FOLDER [--kill PLACE:STEP:RANK ...] -- ARGUMENTS`. Places:
 forward, backward, optimizer (behind the fence, before the update), after (it), log, evaluation, saving. STEP says how
 many are behind it. A kill waits until a spare is warm, and leaves a proof.
 """
@@ -15,7 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from understudy_testkit.faults.watching import JobWatch
+from understudy.detection.progress import Place
+from understudy_testkit.faults.watching import children_of, look, page_of
 
 _PATIENCE = 120.0  # seconds until a spare is warm
 
@@ -26,15 +27,9 @@ class Kills:
     """`wanted`: as PLACE:STEP:RANK. `is_real`: false in a rehearsal. `step`: how many are trained."""
 
     def __init__(
-        self,
-        wanted: list[str],
-        proofs: Path,
-        run_dir: Path,
-        rank: int,
-        is_real: Callable[[], bool],
-        step: Callable[[], int],
+        self, wanted: list[str], proofs: Path, rank: int, is_real: Callable[[], bool], step: Callable[[], int]
     ) -> None:
-        self._wanted, self._proofs, self._run_dir, self._rank = wanted, proofs, run_dir, rank
+        self._wanted, self._proofs, self._rank = wanted, proofs, rank
         self._is_real, self._step = is_real, step
 
     def hurt(self, place: str) -> None:
@@ -42,21 +37,27 @@ class Kills:
         proof = self._proofs / fault
         if fault not in self._wanted or not self._is_real() or proof.exists():
             return
-        deadline, job = time.monotonic() + _PATIENCE, JobWatch(self._run_dir)
-        while not job.warm_spares() and time.monotonic() < deadline:
+        deadline = time.monotonic() + _PATIENCE
+        while not _a_spare_is_warm() and time.monotonic() < deadline:
             time.sleep(0.05)
         proof.touch()
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def arm_hugging_face(wanted: list[str], proofs: Path, run_dir: Path) -> None:
+def _a_spare_is_warm() -> bool:
+    """The agent is the parent of this process, and of all spares."""
+    pages = [page for pid in children_of(os.getppid()) if (page := page_of(pid)) is not None and os.path.exists(page)]
+    return any(look(page).place is Place.PARKED for page in pages)
+
+
+def arm_hugging_face(wanted: list[str], proofs: Path) -> None:
     from understudy.integrations import hugging_face
 
     protect = hugging_face.protect
 
     def armed(trainer: Any, job: Any) -> Any:
         protect(trainer, job)
-        kills = Kills(wanted, proofs, run_dir, job.rank, lambda: job.window.is_real, lambda: trainer.state.global_step)
+        kills = Kills(wanted, proofs, job.rank, lambda: job.window.is_real, lambda: trainer.state.global_step)
         arm_trainer(trainer, kills.hurt)
         return trainer
 
@@ -97,13 +98,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("framework", choices=sorted(_ARMS))
     parser.add_argument("example")
-    parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--proofs", type=Path, required=True)
     parser.add_argument("--kill", nargs="*", default=[])
     own = sys.argv[1 : sys.argv.index("--")]
     options = parser.parse_args(own)
     options.proofs.mkdir(parents=True, exist_ok=True)
-    _ARMS[options.framework](options.kill, options.proofs, options.run_dir)
+    _ARMS[options.framework](options.kill, options.proofs)
     sys.argv = [options.example, *sys.argv[sys.argv.index("--") + 1 :]]
     runpy.run_path(options.example, run_name="__main__")
 
