@@ -39,23 +39,23 @@ class Rewinding:
     def __iter__(self) -> Iterator[Any]:
         epoch, used_up = self._resumed or (self._epoch + 1, 0)
         self._resumed = None
-        self._begin(max(epoch, 0))
+        self._epoch, self._place, self._first = max(epoch, 0), used_up, 0
+        self._kept.clear()
+        self._seed(self._epoch, None)
+        self._items = iter(self._loader)
         for _ in range(used_up):
             self._read()
         self._kept.clear()
-        self._place = self._first = used_up
+        self._first = used_up
         self._since = (self._epoch, used_up)
-        while self._epoch == max(epoch, 0):
+        return self._rest_of(self._epoch)
+
+    def _rest_of(self, epoch: int) -> Iterator[Any]:
+        while self._epoch == epoch:
             item = self._next()
             if item is _END:
                 return
             yield item
-
-    def _begin(self, epoch: int) -> None:
-        self._epoch, self._place, self._first = epoch, 0, 0
-        self._kept.clear()
-        self._seed(epoch, None)
-        self._items = iter(self._loader)
 
     def _next(self) -> Any:
         while len(self._kept) <= self._place - self._first:

@@ -74,15 +74,15 @@ class Sections:
             if trouble is None:
                 return self._over(step, name, result)
             arrived = isinstance(trouble, _AtItsEnd)
-            if self.loop is not None:
-                self.loop.put(taken)
-                self.loop.forget_sections_from(place)
             self._recover(name, trouble)
             if self._tail.is_void:
                 return self._last_result(name)
             if self._tail.is_told:
                 told = self._told(name)
                 return result if arrived else told
+            if self.loop is not None:
+                self.loop.put(taken)
+                self.loop.forget_sections_from(place)
 
     def _attempt(
         self, step: StepNumber, place: int, name: str, function: Callable[[], Any]

@@ -188,7 +188,7 @@ class Window:
             return 0
         protected = member.body.protected
         if self.state.elsewhere:
-            protected.objects["understudy/loop"] = self.state
+            protected.loop = self.state
         if protected.save is None:
             register_optimizer_step_pre_hook(Unprotected(protected).refuse)
         if member.status.joiner:
