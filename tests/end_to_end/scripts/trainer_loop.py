@@ -44,7 +44,7 @@ class Trainer:
         self.model = DistributedDataParallel(network)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
         self.scheduler = torch.optim.lr_scheduler.LinearLR(self.optimizer, 1.0, 0.1, total_iters=30)
-        sampler: Any = torch.utils.data.DistributedSampler(Samples(), job.world_size, job.rank, seed=5)  # type: ignore[arg-type]
+        sampler: Any = torch.utils.data.DistributedSampler(Samples(), job.world_size, job.rank, seed=5)
         loader = torch.utils.data.DataLoader(Samples(), batch_size=BATCH, sampler=sampler, num_workers=2)
         self.sampler, self.loader = sampler, job.rewinding(loader)
         self.held_out = torch.randn(12, WIDTH, generator=torch.Generator().manual_seed(99))
@@ -106,15 +106,17 @@ class Trainer:
     def _compute(self, batch: torch.Tensor, count: int) -> torch.Tensor:
         self.passes += 1
         self.hurt("forward", self.steps)
-        loss = (self.model(batch) - batch).square().mean() / count
+        loss: Any = (self.model(batch) - batch).square().mean() / count
         if self.model.require_backward_grad_sync:
             loss.register_hook(lambda _: self.hurt("backward", self.steps))
         loss.backward()
-        return loss.detach()
+        found: torch.Tensor = loss.detach()
+        return found
 
     def _clip(self) -> torch.Tensor:
         self.hurt("clip", self.steps)
-        return nn.utils.clip_grad_norm_(self.model.parameters(), 0.5)
+        norm: torch.Tensor = nn.utils.clip_grad_norm_(self.model.parameters(), 0.5)
+        return norm
 
     def _evaluate(self) -> float:
         self.model.eval()
@@ -123,7 +125,7 @@ class Trainer:
             total = (self.model.module(mine) - mine).square().sum()
             self.hurt("evaluate", self.steps)
             dist.all_reduce(total)
-        self.model.train()
+        self.model.train()  # type: ignore[no-untyped-call]
         return float(total.item())
 
     def _end_epoch(self, epoch: int) -> bool:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from understudy.detection.progress import Place
-from understudy_testkit.faults.watching import children_of, look, page_of
+from understudy.foundation.parenthood import children_of
+from understudy_testkit.faults.watching import look, page_of
 
 _PATIENCE = 120.0  # seconds until a spare is warm
 
