@@ -115,7 +115,7 @@ class LoopState:
             )
 
     def section_ends(self, name: str, result: Any) -> None:
-        """Before its fence: who passes that may rely on it."""
+        """Before its fence: a rank that passes that may rely on it."""
         if self.record is not None:
             self.record.sections.append(Mark(self.take(), packed(result), name))
             self.write()
