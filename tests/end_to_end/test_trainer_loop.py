@@ -35,6 +35,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[Any]]:
         ("optimizer:5:1", "after:8:0", "log:12:1"),
         ("evaluate:6:0", "epoch:2:1"),
         ("evaluate:9:1", "log:10:0", "epoch:4:0"),
+        ("after:9:0", "log:10:0", "optimizer:11:1", "evaluate:12:1"),  # the replacement is lost behind the same step
     ],
     ids=" ".join,
 )

@@ -65,6 +65,7 @@ def test_a_member_that_joins_begins_behind_the_last_commit() -> None:
     next(iter(joiner))  # its rehearsal
     joiner.forget()
     joiner.load_state_dict(taken)
+    joiner.go_to_last_commit()
     found = iter(joiner)
     assert int(next(found)) == expected[1][2]
     joiner.load_state_dict(taken)  # at its first part
@@ -82,3 +83,25 @@ def test_what_was_read_within_a_part_is_passed_by() -> None:
     later = iter(joiner)
     joiner.load_state_dict(rewinding.state_dict())
     assert items(later) == expected[3:]
+
+
+def test_a_part_may_read_across_the_end_of_an_epoch() -> None:
+    def endless(loader: Rewinding) -> Any:
+        while True:
+            yield from loader
+
+    expected = items(both := loader()) + items(both)
+    rewinding = loader()
+    source = endless(rewinding)
+    for _ in range(5):
+        next(source)
+    rewinding.committed()
+    taken = rewinding.state_dict()
+    assert [int(next(source)) for _ in range(4)] == expected[5:9]
+    rewinding.load_state_dict(taken)
+    assert [int(next(source)) for _ in range(5)] == expected[5:10]
+
+    joiner = loader()
+    joiner.load_state_dict(rewinding.state_dict())  # nothing was begun: all is read in parts
+    later = endless(joiner)
+    assert [int(next(later)) for _ in range(2)] == expected[10:12]

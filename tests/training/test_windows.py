@@ -244,9 +244,9 @@ def test_a_joiner_begins_the_window_that_is_open(monkeypatch: pytest.MonkeyPatch
 
 def test_a_joiner_goes_through_a_window_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Joining(monkeypatch)
-    parts = [Mark(worker.counted(10), packed(0.25)), Mark(worker.counted(11))]
+    parts = [Mark(worker.counted(10), packed(0.25)), Mark(worker.counted(10))]
     sections = [Mark(worker.counted(30), packed("found"), "evaluate")]
-    record = Record(3, worker.counted(10), parts, None, sections)
+    record = Record(3, worker.counted(10), parts, worker.counted(11), None, sections)
     monkeypatch.setattr(worker.window.state, "find", {3: record}.get)
     assert worker.find_place() == 3 and not worker.window.is_real
     assert worker.told == [("evaluate", packed("found"))]
@@ -262,7 +262,7 @@ def test_a_joiner_goes_through_a_window_that_counts(monkeypatch: pytest.MonkeyPa
 
 def test_sections_that_run_again_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Joining(monkeypatch, in_tail=True)
-    record = Record(3, worker.counted(1), [], worker.counted(2), [Mark(worker.counted(3), None, "evaluate")])
+    record = Record(3, worker.counted(1), [], None, worker.counted(2), [Mark(worker.counted(3), None, "evaluate")])
     monkeypatch.setattr(worker.window.state, "find", {3: record, 4: Record(4, worker.counted(9))}.get)
     assert worker.find_place() == 3 and record.sections == [] and worker.told == []
     worker.window.commit()

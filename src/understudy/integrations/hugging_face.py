@@ -18,8 +18,10 @@ from understudy.training.loop_state import Fields
 __all__ = ["join", "protect"]
 
 _PARTS = ("_get_num_items_in_batch", "training_step", "_track_num_input_tokens", "_clip_grad_norm", "_get_grad_norm")
+_PLACE = ("resume_from_checkpoint", "epochs_trained", "steps_trained_in_current_epoch")
 _OF_TRAINER = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged", "current_flos")
-_OF_STATE = ("epoch", "global_step", "num_input_tokens_seen", "total_flos", "best_metric", "best_global_step")
+_OF_STATE = ("epoch", "global_step", "num_input_tokens_seen", "total_flos")
+_OF_BEST = ("best_metric", "best_global_step", "best_model_checkpoint")
 
 
 def protect(trainer: Any, job: Job) -> Any:
@@ -33,24 +35,20 @@ def protect(trainer: Any, job: Job) -> Any:
         model, loader = function(*args, **kwargs)
         log = History(trainer.state, "log_history", ("_runtime", "_per_second"))
         job.protect(model=model, optimizer=trainer.optimizer, scheduler=trainer.lr_scheduler, log=log)
-        if accelerator.scaler:
-            job.protect(scaler=accelerator.scaler)
-        job.carry(trainer=Fields(trainer, *_OF_TRAINER), control=Fields(trainer.control))
-        job.carry(state=Fields(trainer.state, *_OF_STATE, "best_model_checkpoint"))
+        job.protect(**({"scaler": accelerator.scaler} if accelerator.scaler else {}))
+        job.carry(trainer=Fields(trainer, *_OF_TRAINER), state=Fields(trainer.state, *_OF_STATE, *_OF_BEST))
         callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, ExportableState)]
-        job.carry(**{f"callback {place}": Fields(one) for place, one in enumerate(callbacks)})
+        job.carry(**{f"callback {place}": Fields(one) for place, one in enumerate([trainer.control, *callbacks])})
         replace("accelerate", trainer.optimizer, step=window.part)
         return model, loader
 
     def run_epoch(function: Any, *, epoch: int, num_update_steps_per_epoch: int, **rest: Any) -> None:
         if not done:
-            rehearse = functools.partial(_rehearse, trainer, rest["model"], rest["train_dataloader"])
-            done.append(job.enter(rehearse))
+            done.append(job.enter(lambda: _rehearse(trainer, rest["model"], rest["train_dataloader"])))
         began, place = divmod(done[0], num_update_steps_per_epoch)
         if epoch == began and place:
-            batches = place * trainer.args.gradient_accumulation_steps
-            rest |= {"epochs_trained": epoch, "steps_trained_in_current_epoch": batches}
-            rest["resume_from_checkpoint"] = ""  # there is none, but the place in the epoch counts
+            batches = place * trainer.args.gradient_accumulation_steps  # "": no checkpoint, but a place in the epoch
+            rest |= dict(zip(_PLACE, ("", epoch, batches), strict=True))
         if epoch >= began:
             function(epoch=epoch, num_update_steps_per_epoch=num_update_steps_per_epoch, **rest)
 

@@ -34,11 +34,13 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Record(msgspec.Struct, array_like=True):
-    """Of one window of one rank. `after`: what was carried at its commit. `sections`: those behind it."""
+    """Of one window of one rank. `fence`: what was carried when the rank came to the fence, in the last of its `parts`;
+    `after`: at its commit. `sections`: those behind it."""
 
     window: int
     begun: bytes
     parts: list[Mark] = []
+    fence: bytes | None = None
     after: bytes | None = None
     sections: list[Mark] = []
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 _END = object()
+_NONE = -2  # no epoch
 
 Seed = Callable[[int, int | None], None]
 """Seeds the random streams for an epoch as a whole (None), or for the item at a place of it."""
@@ -84,17 +85,19 @@ class Rewinding:
         return {"epoch": self._epoch, "place": self._place, "since": list(self._since)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """In the same epoch: forwards or backwards in it. In another one: where the next epoch begins."""
+        """In the epoch that is being read: forwards or backwards in it. Else that one ends, and the next one that is
+        begun is the one of the state, at its place."""
+        epoch, used_up = state["since"]
+        self._since = (epoch, used_up)
         if state["epoch"] == self._epoch:
             self._place = max(self._first, state["place"])
         else:
-            self.resume(state)
+            self._epoch, self._resumed = _NONE, (state["epoch"], state["place"])
 
     def forget(self) -> None:
-        """Of the rehearsal."""
-        self._epoch = -2
+        """Of the rehearsal: no epoch is being read."""
+        self._epoch = _NONE
 
-    def resume(self, state: dict[str, Any]) -> None:
-        """For a member that joins: the next epoch that is begun is the one of the last commit, behind what was used."""
-        epoch, used_up = state["since"]
-        self._resumed = (epoch, used_up)
+    def go_to_last_commit(self) -> None:
+        """For a member that joins, and whose loop reads what came after that by itself."""
+        self._resumed = self._since

@@ -240,6 +240,8 @@ class Window:
         for loader in self._loaders:
             loader.forget()
         self.state.put(record.begun)
+        for loader in self._loaders:
+            loader.go_to_last_commit()
         if begun is not None:
             self._begun = begun
             return
@@ -344,9 +346,14 @@ class Window:
             member.recovery.recover()
             self._require(member)
         self._require(member)
-        self._step = WindowStep(member, self._number, attempt, self._prepare, self._write)
+        self._step = WindowStep(member, self._number, attempt, self._prepare, self._arrive)
         self._use(self._step)
         self._step.__enter__()
+
+    def _arrive(self) -> None:
+        if self.state.record is not None:
+            self.state.record.fence = self.state.take()
+            self._write()
 
     def _write(self) -> None:
         """At the fence, and at the commit: all that a replacement would have to know."""
@@ -412,7 +419,8 @@ class Window:
         if place >= len(record.parts):
             return None
         mark = record.parts[place]
-        self.state.put(mark.state)
+        is_last = place == len(record.parts) - 1
+        self.state.put(record.fence if is_last and record.fence is not None else mark.state)
         return None if mark.value is None else unpack(mark.value)
 
     def _end_told(self, record: Record) -> None:
