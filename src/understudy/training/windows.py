@@ -175,6 +175,12 @@ class Window:
         """False in a rehearsal, and in a window that a member which joins only goes through: nothing of it counts."""
         return self._entered and not self._rehearsing and self._told is None
 
+    def _end_process(self) -> None:
+        """The script has come to its end, and its loop had none."""
+        if self._member is not None and not self._finished and not self._member.errors.failed:
+            self._finished = True
+            self._member.shutdown.finish_early()
+
     # -- entering -----------------------------------------------------------------------------------------------------
 
     def enter(self, rehearse: Callable[[], Any]) -> int:
@@ -201,7 +207,7 @@ class Window:
                     "say where the loop stands. Leave --checkpoint-dir out, and let the trainer write its own"
                 )
             member.status.in_steps = True
-        atexit.register(self.finish)
+        atexit.register(self._end_process)
         return self._number
 
     def _join(self, member: Member, rehearse: Callable[[], Any]) -> None:
