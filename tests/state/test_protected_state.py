@@ -323,3 +323,26 @@ def test_shards_at_other_places_are_no_twins(fake_world: Any) -> None:
         assert protected.inventory().tensors["parameters/model/weight"].shape == (4, 8), "only the local part travels"
     assert keys[0] == keys[2] and keys[1] == keys[3]
     assert keys[0] != keys[1]
+
+
+def test_what_a_loop_carries_is_given_to_a_receiver_and_is_in_no_digest() -> None:
+    class Loop:
+        def __init__(self, record: bytes) -> None:
+            self.record = record
+
+        def state_dict(self) -> dict[str, object]:
+            return {"record": self.record}
+
+        def load_state_dict(self, state: dict[str, bytes]) -> None:
+            self.record = state["record"]
+
+    def protected(record: bytes) -> Protected:
+        found = Protected(loop=Loop(record))
+        found.objects["best"] = Loop(b"the same")
+        return found
+
+    giver, taker = protected(b"of rank 1"), protected(b"")
+    assert giver.digest_extras() == taker.digest_extras() and giver.twin_key({}) == taker.twin_key({})
+    taker.install(giver.inventory())
+    assert isinstance(taker.loop, Loop) and taker.loop.record == b"of rank 1"
+    assert giver.changed_beside_optimizers() == ["best"]

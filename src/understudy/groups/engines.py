@@ -10,6 +10,7 @@ import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 import torch.distributed as dist
@@ -25,6 +26,10 @@ from understudy.groups.world import World
 
 Show = Callable[[dist.ProcessGroup, str, bytes], Iterable[bytes]]
 """Show something to a group, under a name; what each of its ranks shows, the lowest first."""
+
+
+Switches = list[tuple[Any, str, bool]]
+"""Attributes of engines: whose, which, and what it was."""
 
 
 class Engines:
@@ -95,6 +100,19 @@ class Engines:
             ddp.require_backward_grad_sync = ddp.require_forward_param_sync = not only
         for root in self._fsdp_roots:
             root.set_requires_all_reduce(not only)
+
+    def switches(self) -> Switches:
+        """Which passes communicate, as `no_sync` and the like have set it."""
+        found: Switches = [
+            (ddp, name, getattr(ddp, name))
+            for ddp in self._ddp
+            for name in ("require_backward_grad_sync", "require_forward_param_sync")
+        ]
+        for root in self._fsdp_roots:
+            for module in root.modules():  # type: ignore[attr-defined]
+                if isinstance(module, FSDPModule) and (group := module._get_fsdp_state()._fsdp_param_group) is not None:
+                    found += [(group, name, getattr(group, name)) for name in ("reduce_grads", "all_reduce_grads")]
+        return found
 
     def objection_to_parts(self) -> str | None:
         """Why a step cannot be done in parts, if it cannot."""

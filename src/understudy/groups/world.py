@@ -27,6 +27,7 @@ from torch.distributed.distributed_c10d import GroupName
 
 from understudy.errors import RegroupError, StepAbandoned
 from understudy.foundation.ids import Generation, Rank
+from understudy.groups.alone import StandIns
 from understudy.groups.communicators import CommunicatorFamily
 from understudy.groups.connecting import Backends
 from understudy.groups.setup_replay import Recorder, Recording, Replayer
@@ -67,6 +68,7 @@ class World:
         self._recorder: Recorder | None = None
         self.on_collective: Callable[[], None] = lambda: None  # told of each one until the world is established
         self._replayer = Replayer({})
+        self._stand_ins = StandIns()
         self._present = list(range(size))
         self._all_members: dict[str, list[int]] = {}  # by group: its members, whether they are present or not
         self._shown: dict[Generation, list[str]] = {}  # keys of ours in the store
@@ -154,6 +156,7 @@ class World:
         """Form every group again for `generation`, with the present holder of each rank, and without those of
         `absent`."""
         self._generation = generation
+        self._stand_ins.end()
         try:
             for place, (name, group) in enumerate(self.groups()):
                 with self.connections.forming(name, fresh=place == 0, keep=self._bridge_name):
@@ -286,6 +289,8 @@ class World:
         backend = self._backends.free(name, group)
         self._reconfigure(backend, unique, [backend.get_reconfigure_handle()])
         group._set_group_name(name)
+        members = self.members(group)
+        self._stand_ins.begin(group, members.index(self.rank), len(members), self.device)
 
     def _reconfigure(self, backend: Any, unique: int, handles: list[str]) -> None:
         self._backends.connect(backend, unique, handles, self.timeout).wait(self._abandoned)

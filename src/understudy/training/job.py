@@ -27,12 +27,18 @@ from understudy.training.data.step_loader import StepLoader
 from understudy.training.degraded.step import next_part
 from understudy.training.epochs import ENDLESS, Epoch, Epochs, OpenEnd
 from understudy.training.member import Member
+from understudy.training.rewinding import Rewinding
 from understudy.training.rng import derived_seed, seed_all
 from understudy.training.steps import ProtectedStep, RehearsalStep, Step, TailStep
 from understudy.training.warmup import allocate_normally
+from understudy.training.windows import Window
 
 _END = "understudy/end"  # the name of what is protected of a loop
-_SECTION = 0x5EC710  # makes the seeds of sections differ from those of steps
+_SECTION, _PART, _ITEM = (
+    0x5EC710,
+    0x9A27_0000,
+    0x17E3,
+)  # make the seeds of sections and so on differ from those of steps
 
 
 class Job:
@@ -185,13 +191,64 @@ class Job:
 
     def finish(self) -> None:
         """The step that has just been committed is the last one: the loop ends by itself. All ranks must call it after
-        the same step. For loops over epochs, and for loops without a total."""
+        the same step. For loops over epochs, for loops without a total, and behind a loop of windows."""
+        if "window" in self.__dict__:
+            self.window.finish()
+            return
         if self._end is None:
             raise UsageError("job.finish() ends a loop over job.epochs(), or over job.steps() without a total")
         if self._member is None:
             self._end.total = 0 if self._current is None else self._current.number + 1
         elif self._member.status.in_steps and self._member.status.holds is not None:
             self._end.total = self._member.status.holds
+
+    # -- windows: loops that are not ours -----------------------------------------------------------------------------
+
+    @functools.cached_property
+    def window(self) -> Window:
+        """Calls of a loop that is not yours, such as a trainer's, that run again in place after a fault."""
+        return Window(self._member, self._prepare, self._seed_part, self._use)
+
+    def carry(self, **things: Any) -> None:
+        """Small state of the loop: counters, running sums. Objects with `state_dict`, or others: their plain fields."""
+        for name, thing in things.items():
+            self.window.state.carry(name, thing)
+
+    def rewinding(self, loader: Any) -> Any:
+        """The loader, which yields the items of a window again after a fault; in a replacement it goes on where its
+        rank was. Its worker processes, and what they make ahead, stay."""
+        found = Rewinding(loader, self._seed_item)
+        self.window.add_loader(found)
+        return found
+
+    def enter(self, rehearse: Callable[[], Any]) -> int:
+        """Call it before the loop: how many steps are trained already, which the loop must skip. A replacement calls
+        `rehearse`, which does once what a step does, and gets its state here."""
+        if self._looped:
+            raise UsageError("a process has one loop: job.enter() cannot follow job.steps() or another job.enter()")
+        if self._data is not None:
+            raise UsageError("windows read from job.rewinding(loader): leave data= of job.protect() out")
+        if self._tracked:
+            raise UsageError('windows seed every part: leave rng="tracked" of understudy.join() out')
+        self._looped, member = True, self._member
+        if member is not None:
+            member.body.use(engines_in_memory() if self._protected.saves_alone else self._protected.modules.values())
+            member.ledger.use(self.window, self._share)
+            member.degraded.use(None, self._share, self._tracked, self._reduction)
+            member.status.total = ENDLESS
+            member.sections.seed, member.sections.loop = self._seed_section, self.window.state
+            member.replicas.in_windows = True
+        return self.window.enter(rehearse)
+
+    def _use(self, step: Step | None) -> None:
+        self._current = step
+
+    def _seed_part(self, number: int, part: int) -> None:
+        seed_all(derived_seed(self.seed ^ (_PART + part), number, self._share[0]))
+
+    def _seed_item(self, epoch: int, place: int | None) -> None:
+        share = 0 if place is None else 1 + self._share[0]
+        seed_all(derived_seed(self.seed ^ _ITEM, (epoch << 32) + (place or 0), share))
 
     def _end_openly(self, total: int) -> OpenEnd:
         self._end = self._protected.objects[_END] = OpenEnd(total)

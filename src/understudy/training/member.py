@@ -24,6 +24,7 @@ from understudy.training.contact import Contact
 from understudy.training.control import ControlLine
 from understudy.training.degraded.mode import DegradedMode
 from understudy.training.late_fence import LateFence
+from understudy.training.loop_state import LoopState
 from understudy.training.rank_local.buffers import RankLocalBuffers
 from understudy.training.rank_local.state import RankLocalState
 from understudy.training.recovery.between_steps import BetweenSteps
@@ -69,6 +70,7 @@ class Member:
     tail: TailResults
     recovery: Recovery
     sections: Sections
+    loop: LoopState
     shutdown: Shutdown
 
 
@@ -225,6 +227,7 @@ def make_member(
             errors=errors,
             note=note,
         ),
+        loop=LoopState(RankLocalFiles(scratch, founded_in, rank, "loop"), note, elsewhere=bool(settings.host)),
         shutdown=Shutdown(
             rank=rank,
             control=control,

@@ -66,6 +66,7 @@ class Replicas:
         self.holdings: dict[str, int] = {}
         self.fenced: bool | None = None
         self.keep_own = False
+        self.in_windows = False  # the loop is not ours: what it carries is kept too
         self.some_rank_has_a_twin = False
         self.is_likely_donor = False
 
@@ -190,7 +191,7 @@ class Replicas:
         keys = [one.twin_key for one in told]
         own_buffers = some_differ(told)  # like rank-local state: no rank could be told later what they should have been
         unproven = any(one.unproven for one in told)
-        self.keep_own = own_buffers or self._rank_local.exists
+        self.keep_own = own_buffers or self._rank_local.exists or self.in_windows
         self.fenced = len(set(keys)) > 1 or unproven or self.keep_own
         self._ledger.rank_local = differing(self._protected, self._world.rank, dict(zip(ranks, told, strict=True)))
         self._rank_local_buffers.use(self._ledger.rank_local)

@@ -21,6 +21,7 @@ from understudy.foundation.ids import StepNumber
 from understudy.groups.fence import AFTER_STEP, Fences
 from understudy.training.body import Body
 from understudy.training.contact import Contact
+from understudy.training.loop_state import LoopState
 from understudy.training.rank_local.state import RankLocalState
 from understudy.training.recovery.recovery import Recovery
 from understudy.training.recovery.tail import TailResults
@@ -52,6 +53,7 @@ class Sections:
         self._note = note
         self._last: dict[str, Any] = {}  # the result of each section, when it was over for the last time
         self.seed: Seed = lambda _step, _place: None
+        self.loop: LoopState | None = None  # of a loop of windows
 
     def run(self, name: str, function: Callable[[], Any]) -> Any:
         """In a step, in another section and before the first step it is the function alone."""
@@ -66,6 +68,7 @@ class Sections:
             return self._told(name)
         self._rank_local.inherit_before(step + 1)
         self._body.remember()
+        taken = b"" if self.loop is None else self.loop.take()
         while True:
             result, trouble = self._attempt(step, place, name, function)
             if trouble is None:
@@ -77,6 +80,9 @@ class Sections:
             if self._tail.is_told:
                 told = self._told(name)
                 return result if arrived else told
+            if self.loop is not None:
+                self.loop.put(taken)
+                self.loop.forget_sections_from(place)
 
     def _attempt(
         self, step: StepNumber, place: int, name: str, function: Callable[[], Any]
@@ -90,6 +96,8 @@ class Sections:
             self.seed(step, place)
             result = function()
             is_run = True
+            if self.loop is not None:
+                self.loop.section_ends(name, result)
             self._fences.of(status.generation).meet(step, self._contact.lost, AFTER_STEP + place)
         except (Exception, StepAbandoned) as error:
             if not self._contact.lost():
@@ -108,6 +116,8 @@ class Sections:
         return result
 
     def _told(self, name: str) -> Any:
+        if self.loop is not None:
+            self.loop.pass_section(self._tail.done)
         known, result = self._tail.take_value(name)
         if known:
             self._last[name] = result

@@ -105,6 +105,15 @@ class TailResults:
         return bool(self._foretold)
 
     @property
+    def foretold(self) -> int:
+        """How many results of what comes next are known."""
+        return len(self._foretold)
+
+    def foretell(self, sections: list[tuple[str, bytes | None]]) -> None:
+        """By name and result: they are over, and this rank goes through them in a window that counts already."""
+        self._foretold = deque(Result(None, name, value) for name, value in sections)
+
+    @property
     def is_void(self) -> bool:
         return self._void
 

@@ -1,0 +1,113 @@
+"""Runs an example of a framework as it is, in a worker, with faults: the example's calls of its adapter arm them.
+
+`framework_script.py FRAMEWORK EXAMPLE --proofs FOLDER [--kill PLACE:STEP:RANK ...] -- ARGUMENTS`. Places:
+forward, backward, optimizer (behind the fence, before the update), after (it), log, evaluation, saving. STEP says how
+many are behind it. A kill waits until a spare is warm, and leaves a proof.
+"""
+
+import argparse
+import os
+import runpy
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from understudy.detection.progress import Place
+from understudy.foundation.parenthood import children_of
+from understudy_testkit.faults.watching import look, page_of
+
+_PATIENCE = 120.0  # seconds until a spare is warm
+
+Hurt = Callable[[str], None]
+
+
+class Kills:
+    """`wanted`: as PLACE:STEP:RANK. `is_real`: false in a rehearsal. `step`: how many are trained."""
+
+    def __init__(
+        self, wanted: list[str], proofs: Path, rank: int, is_real: Callable[[], bool], step: Callable[[], int]
+    ) -> None:
+        self._wanted, self._proofs, self._rank = wanted, proofs, rank
+        self._is_real, self._step = is_real, step
+
+    def hurt(self, place: str) -> None:
+        fault = f"{place}:{self._step()}:{self._rank}"
+        proof = self._proofs / fault
+        if fault not in self._wanted or not self._is_real() or proof.exists():
+            return
+        deadline = time.monotonic() + _PATIENCE
+        while not _a_spare_is_warm() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        proof.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _a_spare_is_warm() -> bool:
+    """The agent is the parent of this process, and of all spares."""
+    pages = [page for pid in children_of(os.getppid()) if (page := page_of(pid)) is not None and os.path.exists(page)]
+    return any(look(page).place is Place.PARKED for page in pages)
+
+
+def arm_hugging_face(wanted: list[str], proofs: Path) -> None:
+    from understudy.integrations import hugging_face
+
+    protect = hugging_face.protect
+
+    def armed(trainer: Any, job: Any) -> Any:
+        protect(trainer, job)
+        kills = Kills(wanted, proofs, job.rank, lambda: job.window.is_real, lambda: trainer.state.global_step)
+        arm_trainer(trainer, kills.hurt)
+        return trainer
+
+    hugging_face.protect = armed
+
+
+def arm_trainer(trainer: Any, hurt: Hurt) -> None:
+    """Inside of what the adapter has wrapped, as the script's own code would be."""
+    trainer.model.register_forward_pre_hook(lambda module, *_: hurt("forward") if module.training else None)
+    parameter = next(trainer.model.parameters())
+    gradients = trainer.accelerator.gradient_state
+    parameter.register_hook(lambda _: hurt("backward") if gradients.sync_gradients else None)
+    prepare = trainer._prepare_for_training
+
+    def prepared(*args: Any, **kwargs: Any) -> Any:
+        result = prepare(*args, **kwargs)
+        trainer.optimizer.optimizer.register_step_pre_hook(lambda *_: hurt("optimizer"))
+        trainer.optimizer.optimizer.register_step_post_hook(lambda *_: hurt("after"))
+        return result
+
+    trainer._prepare_for_training = prepared
+    for name, place in (("log", "log"), ("prediction_step", "evaluation"), ("_save_optimizer_and_scheduler", "saving")):
+        setattr(trainer, name, _before(getattr(trainer, name), place, hurt))
+
+
+def _before(function: Callable[..., Any], place: str, hurt: Hurt) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        hurt(place)
+        return function(*args, **kwargs)
+
+    return run
+
+
+_ARMS = {"hugging_face": arm_hugging_face}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("framework", choices=sorted(_ARMS))
+    parser.add_argument("example")
+    parser.add_argument("--proofs", type=Path, required=True)
+    parser.add_argument("--kill", nargs="*", default=[])
+    own = sys.argv[1 : sys.argv.index("--")]
+    options = parser.parse_args(own)
+    options.proofs.mkdir(parents=True, exist_ok=True)
+    _ARMS[options.framework](options.kill, options.proofs)
+    sys.argv = [options.example, *sys.argv[sys.argv.index("--") + 1 :]]
+    runpy.run_path(options.example, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
