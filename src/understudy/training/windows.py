@@ -211,8 +211,9 @@ class Window:
         else:
             member.tail.foretell([(mark.name, mark.value) for mark in record.sections])
         member.body.remember()  # what the rest of the window changes has been received already
-        status = member.status
-        status.go_on_between_steps()
+        if record.small:
+            member.body.put_small_state(record.small)  # but it must read what was there
+        member.status.go_on_between_steps()
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
@@ -311,8 +312,9 @@ class Window:
         self._step.__enter__()
 
     def _arrive(self) -> None:
-        if self.state.record is not None:
+        if self.state.record is not None and self._member is not None:
             self.state.record.fence = self.state.take()
+            self.state.record.small = self._member.body.small_state()
             self._write()
 
     def _write(self) -> None:
