@@ -60,7 +60,7 @@ class Worker:
         )  # fmt: skip
         self.status = status
         body = SimpleNamespace(
-            protected=SimpleNamespace(save=None, loop=None, forget_gradients=lambda: None),
+            protected=SimpleNamespace(save="its own", loop=None, forget_gradients=lambda: None),
             engines=SimpleNamespace(switches=lambda: [(self.switch, "sync", self.switch.sync)]),
             remember=lambda: None, put_back=self._put_back, forget=lambda: None, small_state=lambda: b"small",
             put_small_state=self.small.append,
