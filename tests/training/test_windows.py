@@ -53,15 +53,17 @@ class Worker:
         self.switch = SimpleNamespace(sync=True)
         self.put_back = 0
         self.told: list[Any] = []
+        self.small: list[bytes] = []
         status = SimpleNamespace(
             holds=0, abandoned=False, joiner=joiner, in_section=False, in_steps=False, in_tail=False,
             go_on_between_steps=lambda: None, phase=lambda _name: None,
         )  # fmt: skip
         self.status = status
         body = SimpleNamespace(
-            protected=SimpleNamespace(save=None, loop=None, forget_gradients=lambda: None),
+            protected=SimpleNamespace(save="its own", loop=None, forget_gradients=lambda: None),
             engines=SimpleNamespace(switches=lambda: [(self.switch, "sync", self.switch.sync)]),
-            remember=lambda: None, put_back=self._put_back, forget=lambda: None,
+            remember=lambda: None, put_back=self._put_back, forget=lambda: None, small_state=lambda: b"small",
+            put_small_state=self.small.append,
         )  # fmt: skip
         self.member: Any = SimpleNamespace(
             status=status, body=body, loop=LoopState(),
@@ -246,10 +248,10 @@ def test_a_joiner_goes_through_a_window_that_counts(monkeypatch: pytest.MonkeyPa
     worker = Joining(monkeypatch)
     parts = [Mark(worker.counted(10), packed(0.25)), Mark(worker.counted(10))]
     sections = [Mark(worker.counted(30), packed("found"), "evaluate")]
-    record = Record(3, worker.counted(10), parts, worker.counted(11), None, sections)
+    record = Record(3, worker.counted(10), parts, worker.counted(11), b"small", None, sections)
     monkeypatch.setattr(worker.window.state, "find", {3: record}.get)
     assert worker.find_place() == 3 and not worker.window.is_real
-    assert worker.told == [("evaluate", packed("found"))]
+    assert worker.told == [("evaluate", packed("found"))] and worker.small == [b"small"]
     never = lambda: pytest.fail("it counts already")  # noqa: E731
     assert worker.window.part(never)() == 0.25
     assert worker.window.part(never)() is None and worker.loop.count == 11
@@ -262,7 +264,7 @@ def test_a_joiner_goes_through_a_window_that_counts(monkeypatch: pytest.MonkeyPa
 
 def test_sections_that_run_again_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Joining(monkeypatch, in_tail=True)
-    record = Record(3, worker.counted(1), [], None, worker.counted(2), [Mark(worker.counted(3), None, "evaluate")])
+    record = Record(3, worker.counted(1), [], None, b"", worker.counted(2), [Mark(worker.counted(3), None, "evaluate")])
     monkeypatch.setattr(worker.window.state, "find", {3: record, 4: Record(4, worker.counted(9))}.get)
     assert worker.find_place() == 3 and record.sections == [] and worker.told == []
     worker.window.commit()

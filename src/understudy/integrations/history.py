@@ -6,6 +6,8 @@ from typing import Any
 class History:
     """The list of entries is the attribute `name` of `owner`. `times`: how the names of times end in an entry."""
 
+    stays_in_steps = True  # no entry is made in a step
+
     def __init__(self, owner: Any, name: str, times: tuple[str, ...]) -> None:
         self._owner, self._name, self._times = owner, name, times
 

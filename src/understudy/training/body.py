@@ -12,6 +12,7 @@ from torch import nn
 
 from understudy.groups.engines import Engines
 from understudy.state.buffers import ChangingBuffers
+from understudy.state.encoding import pack, unpack
 from understudy.state.protected_state import Protected
 from understudy.training.late_fence import LateFence
 from understudy.training.rank_local.buffers import RankLocalBuffers
@@ -110,6 +111,22 @@ class Body:
     def forget(self) -> None:
         """The section is over."""
         self._objects, self._settings = {}, []
+
+    def small_state(self) -> bytes:
+        """What the rest of a step may read and change beside parameters: schedulers and the like, learning rates."""
+        objects = {
+            name: thing.state_dict()
+            for name, thing in self.protected.objects.items()
+            if not getattr(thing, "stays_in_steps", False)
+        }
+        return pack([objects, [_settings_of(group) for group in self._groups()]], "the small state")
+
+    def put_small_state(self, content: bytes) -> None:
+        objects, settings = unpack(content)
+        for name, state in objects.items():
+            self.protected.objects[name].load_state_dict(state)
+        for group, options in zip(self._groups(), settings, strict=True):
+            group.update(options)
 
     def _groups(self) -> Iterator[dict[str, Any]]:
         for optimizer in self.protected.optimizers.values():

@@ -34,13 +34,15 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Record(msgspec.Struct, array_like=True):
-    """Of one window of one rank. `fence`: what was carried when the rank came to the fence, in the last of its `parts`;
-    `after`: at its commit. `sections`: those behind it."""
+    """Of one window of one rank. `fence`: what was carried when the rank came to the fence, in the last of its `parts`,
+    and `small`: what the rest of the window may read of what is protected. `after`: what was carried at its commit.
+    `sections`: those behind it."""
 
     window: int
     begun: bytes
     parts: list[Mark] = []
     fence: bytes | None = None
+    small: bytes = b""
     after: bytes | None = None
     sections: list[Mark] = []
 

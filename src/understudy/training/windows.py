@@ -24,63 +24,17 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from understudy.errors import StepAbandoned, TransferError, UsageError
-from understudy.groups.engines import Switches
 from understudy.state.encoding import unpack
 from understudy.training.audit import Unprotected
-from understudy.training.data.batch_content import digest_batch
-from understudy.training.loop_state import LoopState, Mark, Record, packed
+from understudy.training.loop_state import LoopState, Record, packed
 from understudy.training.member import Member
 from understudy.training.rewinding import Rewinding
-from understudy.training.steps import ProtectedStep, RehearsalStep, Step
+from understudy.training.steps import RehearsalStep, Step
 from understudy.training.warmup import allocate_normally
+from understudy.training.window_parts import NOTHING, Part, Prepare, WindowStep, content_of, no_batch
 
-Prepare = Callable[[int], None]
 SeedPart = Callable[[int, int], None]
 """Seeds the random streams for a part of a window."""
-
-
-class _Part:
-    """One call of a window, and what there was when it was entered."""
-
-    def __init__(self, call: "functools.partial[Any]", taken: bytes = b"", switches: Switches | None = None) -> None:
-        self.call, self.taken, self.switches = call, taken, switches or []
-        self.content = _content_of(call)
-        self.is_over = False
-        self.result: bytes | None = None
-
-    def mark(self) -> Mark:
-        return Mark(self.taken, self.result)
-
-
-class WindowStep(ProtectedStep):
-    """An attempt at a window. `inside`: a part of it runs. `torn`: a fault has cut it short behind its fence."""
-
-    def __init__(self, member: Member, number: int, attempt: int, prepare: Prepare, arrive: Callable[[], None]) -> None:
-        super().__init__(member, number, attempt, prepare, _no_batch)
-        self.inside = self.torn = False
-        self._arrive = arrive
-
-    def before_optimizer(self, optimizer: Any = None) -> None:
-        if not self.inside:
-            raise UsageError(
-                "an optimizer steps outside of the parts of a window: nothing could be run again after a fault. Call "
-                "it in a part: window.part(optimizer.step)()"
-            )
-        super().before_optimizer(optimizer)
-
-    def applied(self) -> None:
-        """From here on the window counts."""
-        self._pass_fence()
-        self._ended = True
-
-    def _pass_fence(self) -> None:
-        if not self._passed:
-            self._arrive()  # a replacement may begin behind the fence
-        super()._pass_fence()
-
-    def _recover(self) -> None:
-        self.torn = self._passed and not self.committed and not (self._ended or self._all_applied())
-        super()._recover()
 
 
 class Window:
@@ -95,7 +49,7 @@ class Window:
         self._loaders: list[Rewinding] = []
         self._number = 0  # windows that this rank's loop has behind it
         self._step: WindowStep | None = None
-        self._parts: list[_Part] = []
+        self._parts: list[Part] = []
         self._is_open = self._inside = self._entered = self._rehearsing = self._finished = False
         self._counts = False  # it is part of the state already, and the rest of it is dropped
         self._told: Record | None = None  # of a window that counts already, which a joiner goes through
@@ -112,7 +66,7 @@ class Window:
         return [digest for part in self._parts for digest in part.content] if step == self._number else []
 
     def batch(self, step: int, _rank: int, _world_size: int) -> Any:
-        return _no_batch(step)
+        return no_batch(step)
 
     # -- what a loop calls --------------------------------------------------------------------------------------------
 
@@ -216,7 +170,7 @@ class Window:
         member.body.engines.prepare_sandbox(member.world)
         settled = False
         while not settled:
-            step = RehearsalStep(member, self._prepare, _no_batch)
+            step = RehearsalStep(member, self._prepare, no_batch)
             self._use(step)
             self._rehearsing = True
             try:
@@ -257,8 +211,9 @@ class Window:
         else:
             member.tail.foretell([(mark.name, mark.value) for mark in record.sections])
         member.body.remember()  # what the rest of the window changes has been received already
-        status = member.status
-        status.go_on_between_steps()
+        if record.small:
+            member.body.put_small_state(record.small)  # but it must read what was there
+        member.status.go_on_between_steps()
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
@@ -278,12 +233,12 @@ class Window:
             return self._run_plain(call)
         if not self._is_open:
             self._open(member)
-        part = _Part(call, self.state.take(), member.body.engines.switches())
+        part = Part(call, self.state.take(), member.body.engines.switches())
         self._parts.append(part)
         return self._until_done(member, lambda again: self._perform(member, len(self._parts) - 1, again))
 
     def _run_plain(self, call: "functools.partial[Any]") -> Any:
-        self._parts.append(_Part(call))
+        self._parts.append(NOTHING)
         self._seed(self._number, len(self._parts) - 1)
         self._inside = True
         try:
@@ -315,7 +270,7 @@ class Window:
             self.state.put(part.taken)
             for owner, name, value in part.switches:
                 setattr(owner, name, value)
-            if _content_of(part.call) != part.content:
+            if content_of(part.call) != part.content:
                 raise UsageError(
                     f"part {place} of step {self._number} has changed what it was given in place, and cannot run "
                     "again. Let it leave its arguments as they are: x = x / 255 instead of x.div_(255)"
@@ -357,8 +312,9 @@ class Window:
         self._step.__enter__()
 
     def _arrive(self) -> None:
-        if self.state.record is not None:
+        if self.state.record is not None and self._member is not None:
             self.state.record.fence = self.state.take()
+            self.state.record.small = self._member.body.small_state()
             self._write()
 
     def _write(self) -> None:
@@ -421,12 +377,12 @@ class Window:
 
     def _tell(self, record: Record) -> Any:
         place = len(self._parts)
-        self._parts.append(_Part(functools.partial(int)))
+        self._parts.append(NOTHING)
         if place >= len(record.parts):
             return None
         mark = record.parts[place]
-        is_last = place == len(record.parts) - 1
-        self.state.put(record.fence if is_last and record.fence is not None else mark.state)
+        is_fencing = record.after is None and place == len(record.parts) - 1
+        self.state.put(record.fence if is_fencing and record.fence is not None else mark.state)
         return None if mark.value is None else unpack(mark.value)
 
     def _end_told(self, record: Record) -> None:
@@ -441,13 +397,3 @@ class Window:
 
 class _Unfinished(Exception):
     """The end of a window was cut short, and the world has recovered from that."""
-
-
-def _content_of(call: "functools.partial[Any]") -> list[int]:
-    """Digests of those arguments that are data."""
-    found = (digest_batch(value) for value in (*call.args, *call.keywords.values()) if value is not None)
-    return [digest for digest in found if digest is not None]
-
-
-def _no_batch(_step: int) -> Any:
-    raise UsageError("a window has no batch of its own: give the loader to job.rewinding()")

@@ -49,7 +49,7 @@ class Trainer:
         self.sampler, self.loader = sampler, job.rewinding(loader)
         self.held_out = torch.randn(12, WIDTH, generator=torch.Generator().manual_seed(99))
         self.steps = self.passes = self.patience = 0
-        self.running, self.best = 0.0, float("inf")
+        self.rate, self.running, self.best = 0.0, 0.0, float("inf")
         self.history: list[dict[str, Any]] = []
         job.protect(model=self.model, optimizer=self.optimizer, scheduler=self.scheduler)
         job.carry(trainer=self)
@@ -87,6 +87,7 @@ class Trainer:
             self.running += loss.item()
         norm = self.clip()
         self.apply()
+        self.rate = self.optimizer.param_groups[0]["lr"]
         self.scheduler.step()
         self.optimizer.zero_grad()
         self.steps += 1
@@ -98,8 +99,8 @@ class Trainer:
             self.history.append({"step": self.steps, "evaluated": found})
 
     def log(self, norm: torch.Tensor) -> None:
-        rate = self.optimizer.param_groups[0]["lr"]
-        self.history.append({"step": self.steps, "loss": self.running, "norm": norm.item(), "rate": rate})
+        rates = [self.rate, self.optimizer.param_groups[0]["lr"]]
+        self.history.append({"step": self.steps, "loss": self.running, "norm": norm.item(), "rates": rates})
         self.running = 0.0
         self.hurt("log", self.steps)
 
