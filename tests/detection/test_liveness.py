@@ -159,6 +159,19 @@ def test_whoever_gets_no_processor_is_not_deaf() -> None:
     assert all(seen.condition is not Condition.DEAF for event in events for seen in event.sightings)
 
 
+def test_time_in_which_the_main_thread_waits_for_a_processor_is_not_deafness() -> None:
+    """It holds the interpreter lock, so that the control thread sleeps."""
+    world = World()
+    world.pass_time(2.0, keep_moving=(0, 1))
+    world.answers[world.m(1)] = lambda _now: None
+    for quarter in range(16):  # three quarters of the time
+        world.kernel[world.m(1)] = Kernel("R", delayed=0.1875 * quarter)
+        events = world.pass_time(LOOK, keep_moving=(0,))
+        assert all(seen.condition is not Condition.DEAF for event in events for seen in event.sightings)
+    seen = world.last(world.pass_time(2.0, keep_moving=(0,)), 1)
+    assert seen.condition is Condition.DEAF and seen.seconds < 3.0
+
+
 def test_a_deaf_member_that_answers_again_is_told_at_once() -> None:
     world = World()
     world.answers[world.m(1)] = lambda _now: None

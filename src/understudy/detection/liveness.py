@@ -4,7 +4,9 @@ A member whose page has not changed for half a second is asked what it does (`Lo
 it, at no cost for members that move. The kernel says whether a process is stopped or traced. Nothing is concluded here.
 
 - A process that gets no processor, or waits for a disk, cannot answer either: only a control thread that sleeps
-  although it was asked is deaf. Every member is asked once in the beginning, so that this thread is known.
+  although it was asked is deaf. Every member is asked once in the beginning, so that this thread is known. It sleeps
+  too while the main thread holds the interpreter lock in a long call (a checkpoint is written) and waits for a
+  processor: that time does not count.
 - If this watch itself did not run for a while (the machine stood still, the agent was stopped), that time counts for
   no member: it was the same for all.
 - Time in which a process is stopped or held by a debugger does not count as busy: it could do nothing.
@@ -56,6 +58,7 @@ class _Seen:
     held: Condition | None = None  # stopped, or traced
     held_since: float = 0.0
     ran_at: float | None = None  # when the kernel last said that it is not held
+    delayed: float | None = None  # as the kernel said at the last look
 
     def shift(self, seconds: float) -> None:
         """So much time counts for no member."""
@@ -77,6 +80,9 @@ class _Seen:
             self.held, self.held_since = held, self.since if self.ran_at is None else self.ran_at
         if held is None:
             self.ran_at = now
+        if self.unanswered_since is not None and self.delayed is not None:
+            self.unanswered_since += kernel.delayed - self.delayed
+        self.delayed = kernel.delayed
 
 
 @dataclass(slots=True)
