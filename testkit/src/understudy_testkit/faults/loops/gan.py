@@ -103,10 +103,10 @@ def train(options: argparse.Namespace) -> None:
             of_maker.zero_grad()
             of_critic.zero_grad()
         if step.committed:
+            faults.at(FaultPoint.BEFORE_SECTION)
             if not step.inherited:
                 with open(progress, "a") as file:
                     print(step.number, critic_loss.item(), maker_loss.item(), file=file)
-            faults.at(FaultPoint.BEFORE_SECTION)
             if (step.number + 1) % EVALUATE_EVERY == 0:
                 evaluate(step.number)
                 save(step.number)

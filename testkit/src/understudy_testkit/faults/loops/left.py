@@ -47,16 +47,21 @@ def _lines_in(path: Path) -> dict[int, list[str]]:
 
 def require_same_models(quiet: Path, hurt: Path) -> int:
     """How many there are."""
-    names = {path.name for path in quiet.iterdir() if path.suffix == ".pt" or path.is_dir()}
-    for name in sorted(names - {"proofs"}):
+    names, found = _models_in(quiet), _models_in(hurt)
+    if names != found:
+        raise NotProven(f"models that only one of the runs has left: {', '.join(sorted(names ^ found))}")
+    for name in sorted(names):
         if not _equal(_content(quiet / name), _content(hurt / name)):
             raise NotProven(f"{name} is another one than without faults")
-    return len(names - {"proofs"})
+    return len(names)
+
+
+def _models_in(folder: Path) -> set[str]:
+    """Files of `torch.save`, and folders of DCP."""
+    return {path.name for path in folder.iterdir() if path.suffix == ".pt" or (path / ".metadata").exists()}
 
 
 def _content(path: Path) -> Any:
-    if not path.exists():
-        raise NotProven(f"{path.name} was never written")
     if path.is_file():
         return torch.load(path, weights_only=True)
     with tempfile.NamedTemporaryFile(suffix=".pt") as file:
