@@ -159,6 +159,27 @@ def test_whoever_gets_no_processor_is_not_deaf() -> None:
     assert all(seen.condition is not Condition.DEAF for event in events for seen in event.sightings)
 
 
+def test_time_in_which_a_main_thread_waits_for_a_processor_does_not_count_as_deaf() -> None:
+    """It may have the interpreter lock, without which the control thread sleeps."""
+    world = World()
+    world.pass_time(2.0, keep_moving=(0, 1))
+    world.answers[world.m(1)] = lambda _now: None
+    since = world.now
+
+    def pass_time(seconds: float, share_in_queue: float) -> list[ActivityObserved]:
+        events, end = [], world.now + seconds
+        while world.now < end:
+            before = world.kernel.get(world.m(1), Kernel("R", queued=50.0)).queued
+            world.kernel[world.m(1)] = Kernel("R", queued=before + share_in_queue * LOOK)
+            events += world.pass_time(LOOK, keep_moving=(0,))
+        return events
+
+    events = pass_time(10.0, share_in_queue=0.95)
+    assert all(seen.condition is not Condition.DEAF for event in events for seen in event.sightings)
+    seen = world.last(pass_time(3.0, share_in_queue=0.0), 1)
+    assert seen.condition is Condition.DEAF and 2.5 <= seen.seconds <= 4.0 < world.now - since
+
+
 def test_a_deaf_member_that_answers_again_is_told_at_once() -> None:
     world = World()
     world.answers[world.m(1)] = lambda _now: None

@@ -4,7 +4,8 @@ A member whose page has not changed for half a second is asked what it does (`Lo
 it, at no cost for members that move. The kernel says whether a process is stopped or traced. Nothing is concluded here.
 
 - A process that gets no processor, or waits for a disk, cannot answer either: only a control thread that sleeps
-  although it was asked is deaf. Every member is asked once in the beginning, so that this thread is known.
+  although it was asked is deaf. Every member is asked once in the beginning, so that this thread is known. It also
+  sleeps while the main thread has the interpreter lock: the time for which that waits for a processor does not count.
 - If this watch itself did not run for a while (the machine stood still, the agent was stopped), that time counts for
   no member: it was the same for all.
 - Time in which a process is stopped or held by a debugger does not count as busy: it could do nothing.
@@ -56,6 +57,7 @@ class _Seen:
     held: Condition | None = None  # stopped, or traced
     held_since: float = 0.0
     ran_at: float | None = None  # when the kernel last said that it is not held
+    queued: float | None = None  # what the kernel said of it at the last look
 
     def shift(self, seconds: float) -> None:
         """So much time counts for no member."""
@@ -77,6 +79,9 @@ class _Seen:
             self.held, self.held_since = held, self.since if self.ran_at is None else self.ran_at
         if held is None:
             self.ran_at = now
+        if self.unanswered_since is not None and self.queued is not None:
+            self.unanswered_since = min(now, self.unanswered_since + max(0.0, kernel.queued - self.queued))
+        self.queued = kernel.queued
 
 
 @dataclass(slots=True)

@@ -6,16 +6,18 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """`state`: one letter (R, S, D, T, t, Z ...), or an empty string when there is no such process. `traced`: a
-    debugger is attached. `starved`: its control thread would run, but waits for a processor or a disk."""
+    debugger is attached. `starved`: its control thread would run, but waits for a processor or a disk. `queued`: how many
+    seconds its main thread has waited for a processor so far (0 where the kernel does not count that)."""
 
     state: str = ""
     traced: bool = False
     starved: bool = False
+    queued: float = 0.0
 
 
 def kernel_view(pid: int, control_thread: int | None = None) -> Kernel:
     control = "" if control_thread is None else _state_in(f"/proc/{pid}/task/{control_thread}/stat")
-    return Kernel(process_state(pid), _is_traced(pid), control in ("R", "D"))
+    return Kernel(process_state(pid), _is_traced(pid), control in ("R", "D"), _queued(pid))
 
 
 def process_state(pid: int) -> str:
@@ -41,6 +43,15 @@ def _is_traced(pid: int) -> bool:
     except OSError:
         return False
     return fields.get(b"TracerPid", b"0").strip() not in (b"0", b"")
+
+
+def _queued(pid: int) -> float:
+    """The second number is of the time in a run queue, in nanoseconds."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def is_stopped(state: str) -> bool:
