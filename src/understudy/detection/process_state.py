@@ -6,8 +6,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """`state`: one letter (R, S, D, T, t, Z ...), or an empty string when there is no such process. `traced`: a
-    debugger is attached. `starved`: its control thread would run, but waits for a processor or a disk. `queued`: how many
-    seconds its main thread has waited for a processor so far (0 where the kernel does not count that)."""
+    debugger is attached. `starved`: its control thread would run, but waits for a processor or a disk. `queued`: the
+    seconds for which its main thread has waited for a processor so far (0 where the kernel does not count them)."""
 
     state: str = ""
     traced: bool = False
