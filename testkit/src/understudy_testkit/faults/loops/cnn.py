@@ -84,7 +84,7 @@ def train(options: argparse.Namespace) -> None:
     evaluations = options.folder / f"evaluations-{job.rank}.txt"
 
     @job.section("evaluate")
-    def evaluate(epoch: int) -> bool:
+    def evaluate(epoch: int) -> float:
         model.eval()
         totals = torch.zeros(3)
         with torch.no_grad():
@@ -98,15 +98,19 @@ def train(options: argparse.Namespace) -> None:
         loss, accuracy = totals[0] / totals[2], totals[1] / totals[2]
         with open(evaluations, "a") as file:
             print(epoch, loss.item(), accuracy.item(), file=file)
-        return best.look(loss.item())
+        return loss.item()
+
+    @job.section("save the best")
+    def save_best(epoch: int) -> None:
+        faults.at(FaultPoint.SAVING)
+        if job.rank == 0:
+            torch.save({"epoch": epoch, "model": bare.state_dict()}, options.folder / "best.pt")
 
     @job.section("save")
-    def save(epoch: int, better: bool) -> None:
+    def save(epoch: int) -> None:
         if job.rank == 0:
             torch.save({"epoch": epoch, "model": bare.state_dict()}, options.folder / "last.pt")
         faults.at(FaultPoint.SAVING)
-        if better and job.rank == 0:
-            torch.save({"epoch": epoch, "model": bare.state_dict()}, options.folder / "best.pt")
         dist.barrier()
 
     for epoch in job.epochs(options.steps // STEPS_PER_EPOCH):
@@ -123,8 +127,9 @@ def train(options: argparse.Namespace) -> None:
                     optimizer.step()
                     optimizer.zero_grad()
             faults.at(FaultPoint.BEFORE_SECTION)
-            better = evaluate(epoch.number)
-            save(epoch.number, better)
+            if best.look(evaluate(epoch.number)):
+                save_best(epoch.number)
+            save(epoch.number)
             scheduler.step()
             faults.at(FaultPoint.EPOCH_END)
     torch.save({"model": bare.state_dict(), "best": best.loss}, options.folder / f"end-{job.rank}.pt")
