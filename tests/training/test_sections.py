@@ -7,6 +7,7 @@ import pytest
 
 from understudy.errors import ProtectError
 from understudy.groups.fence import AFTER_STEP
+from understudy.training.recovery import tail
 from understudy.training.recovery.tail import Result, TailResults
 from understudy.training.sections import Sections
 
@@ -190,3 +191,12 @@ def test_in_a_loop_of_windows_the_loop_keeps_it(member: StandIn) -> None:
     member.sections.loop = SimpleNamespace(take=nothing, section_ends=nothing)  # type: ignore[assignment]
     member.sections.run("evaluate", lambda: 0.5)
     assert member.tail._results[0].small is None
+
+
+def test_a_small_state_that_is_too_large_takes_no_result_with_it(
+    member: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "_MOST_KEPT", 100)
+    member.small = bytes(200)
+    member.sections.run("evaluate", lambda: 0.5)
+    assert member.tail.done == 1 and member.tail._results[0].small is None and member.tail._results[0].value

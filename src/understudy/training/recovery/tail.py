@@ -137,12 +137,15 @@ class TailResults:
             content = pack(value, f"the result of the section {section}")
         except ProtectError:
             content = b""
-        size = len(content) + len(small or b"")
-        if self._kept + size > _MOST_KEPT:
-            self._results.append(Result(None, section))
-            return
-        self._kept += size
-        self._results.append(Result(None, section, content or None, small))
+        told = [self._room_for(part) for part in (content or None, small)]
+        self._results.append(Result(None, section, *told))
+
+    def _room_for(self, content: bytes | None) -> bytes | None:
+        """None for what is too large to be kept."""
+        if content is None or self._kept + len(content) > _MOST_KEPT:
+            return None
+        self._kept += len(content)
+        return content
 
     def fill(self, tensors: list[torch.Tensor]) -> bool:
         """Is the result of the next collective known without communicating? Then it is in `tensors`."""
