@@ -167,7 +167,8 @@ def test_time_in_which_a_main_thread_waits_for_a_processor_does_not_count_as_dea
     since = world.now
 
     def pass_time(seconds: float, share_in_queue: float) -> list[ActivityObserved]:
-        events, end = [], world.now + seconds
+        events: list[ActivityObserved] = []
+        end = world.now + seconds
         while world.now < end:
             before = world.kernel.get(world.m(1), Kernel("R", queued=50.0)).queued
             world.kernel[world.m(1)] = Kernel("R", queued=before + share_in_queue * LOOK)

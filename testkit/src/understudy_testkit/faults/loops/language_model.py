@@ -78,7 +78,7 @@ def train(options: argparse.Namespace) -> None:
     held_out = torch.stack([text[number] for number in range(16)])
     job = understudy.join(seed=6)
     model = DistributedDataParallel(bare)
-    ema = AveragedModel(bare, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    ema = AveragedModel(bare, multi_avg_fn=get_ema_multi_avg_fn(0.9))  # type: ignore[no-untyped-call]
     optimizer = torch.optim.AdamW(halves(model.parameters()), lr=3e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=options.steps)
     loader = torch.utils.data.DataLoader(text, batch_size=_BATCH, shuffle=True, drop_last=True)
