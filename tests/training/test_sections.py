@@ -38,6 +38,7 @@ class StandIn:
             small_state=lambda: self.small,
             put_small_state=lambda content: setattr(self, "small", content),
         )
+        self.body = body
         rank_local: Any = SimpleNamespace(inherit_before=int, arrive=int)
         recovery: Any = SimpleNamespace(recover=self._recover)
         errors: Any = SimpleNamespace(report=lambda error, _step: self.reported.append(error))
@@ -180,7 +181,7 @@ def test_what_cannot_be_told_of_the_small_state_is_left_alone(member: StandIn) -
     def refuse() -> bytes:
         raise ProtectError("state.meter is an object, which cannot be sent without pickle")
 
-    donor.sections._body.small_state = refuse
+    donor.body.small_state = refuse
     donor.sections.run("evaluate", lambda: 0.25)
     member.tail._foretold.extend(donor.tail._results)
     assert member.sections.run("evaluate", lambda: 1.0) == 0.25 and member.small == b"before"
@@ -188,7 +189,8 @@ def test_what_cannot_be_told_of_the_small_state_is_left_alone(member: StandIn) -
 
 def test_in_a_loop_of_windows_the_loop_keeps_it(member: StandIn) -> None:
     nothing: Any = lambda *_: b""  # noqa: E731
-    member.sections.loop = SimpleNamespace(take=nothing, section_ends=nothing)  # type: ignore[assignment]
+    loop: Any = SimpleNamespace(take=nothing, section_ends=nothing)
+    member.sections.loop = loop
     member.sections.run("evaluate", lambda: 0.5)
     assert member.tail._results[0].small is None
 

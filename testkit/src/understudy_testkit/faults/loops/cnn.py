@@ -85,7 +85,7 @@ def train(options: argparse.Namespace) -> None:
 
     @job.section("evaluate")
     def evaluate(epoch: int) -> float:
-        model.eval()
+        bare.eval()
         totals = torch.zeros(3)
         with torch.no_grad():
             for picture, kind in held_out:
@@ -94,7 +94,7 @@ def train(options: argparse.Namespace) -> None:
                 totals += torch.stack([loss, (scores.argmax() == kind).float(), torch.tensor(1.0)])
         faults.at(FaultPoint.EVALUATION)
         dist.all_reduce(totals)
-        model.train()
+        bare.train()
         loss, accuracy = totals[0] / totals[2], totals[1] / totals[2]
         with open(evaluations, "a") as file:
             print(epoch, loss.item(), accuracy.item(), file=file)
@@ -118,7 +118,7 @@ def train(options: argparse.Namespace) -> None:
             for step in faults.watch(epoch.steps()):
                 with step:
                     batch, kinds = step.batch()
-                    loss = cross_entropy(model(batch), kinds)
+                    loss: Any = cross_entropy(model(batch), kinds)
                     loss.backward()
                     if not step.rehearsing:
                         faults.at(FaultPoint.LOG)

@@ -5,6 +5,7 @@ tells the step's losses where this process has computed them, and is missing whe
 """
 
 import argparse
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -64,13 +65,13 @@ def train(options: argparse.Namespace) -> None:
 
     @job.section("evaluate")
     def evaluate(step: int) -> None:
-        maker.eval()
+        bare_maker.eval()
         with torch.no_grad():
             points = bare_maker(fixed_noise[job.rank :: job.world_size])
         moments = torch.stack([points.mean(), points.square().mean(), (points.norm(dim=1) - 1).abs().mean()])
         faults.at(FaultPoint.EVALUATION)
         dist.all_reduce(moments)
-        maker.train()
+        bare_maker.train()
         with open(evaluations, "a") as file:
             print(step, *(moments / job.world_size).tolist(), file=file)
 
@@ -87,7 +88,7 @@ def train(options: argparse.Namespace) -> None:
         with step:
             real = step.batch()
             made = maker(torch.randn(_BATCH, _NOISE))
-            critic_loss = softplus(-critic(real)).mean() + softplus(critic(made.detach())).mean()
+            critic_loss: Any = softplus(-critic(real)).mean() + softplus(critic(made.detach())).mean()
             if not step.rehearsing:
                 critic_loss.register_hook(lambda _: faults.at(FaultPoint.FIRST_BACKWARD))
             critic_loss.backward()
@@ -97,7 +98,7 @@ def train(options: argparse.Namespace) -> None:
                 with open(log, "a") as file:
                     print(step.number, critic_loss.item(), file=file)
                 faults.at(FaultPoint.BETWEEN_OPTIMIZERS)
-            maker_loss = softplus(-critic(made)).mean()
+            maker_loss: Any = softplus(-critic(made)).mean()
             maker_loss.backward()
             of_maker.step()
             of_maker.zero_grad()

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -78,14 +79,14 @@ def train(options: argparse.Namespace) -> None:
     held_out = torch.stack([text[number] for number in range(16)])
     job = understudy.join(seed=6)
     model = DistributedDataParallel(bare)
-    ema = AveragedModel(bare, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    ema = AveragedModel(bare, multi_avg_fn=get_ema_multi_avg_fn(0.9))  # type: ignore[no-untyped-call]
     optimizer = torch.optim.AdamW(halves(model.parameters()), lr=3e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=options.steps)
     loader = torch.utils.data.DataLoader(text, batch_size=_BATCH, shuffle=True, drop_last=True)
     meter = Meter()
     faults = armed(job, options)
     faults.arm(bare.layer, optimizer)
-    strike_behind(faults, dcp.FileSystemWriter, "write_data", FaultPoint.SAVING)
+    strike_behind(faults, FileSystemWriter, "write_data", FaultPoint.SAVING)
     job.protect(model=model, optimizer=optimizer, scheduler=scheduler, ema=ema, meter=meter)
     job.protect(data=loader, batches_per_step=_ACCUMULATION)
     lines = options.folder / f"log-{job.rank}.txt"
@@ -115,7 +116,7 @@ def train(options: argparse.Namespace) -> None:
     def save(step: int) -> None:
         weights, moments = get_state_dict(model, optimizer)
         state = {"model": weights, "optimizer": moments, "ema": ema.state_dict(), "step": step}
-        dcp.save(state, checkpoint_id=options.folder / f"checkpoint-{step}")
+        dcp.save(state, checkpoint_id=options.folder / f"checkpoint-{step}")  # type: ignore[attr-defined]
 
     for step in faults.watch(job.steps(options.steps)):
         with step:

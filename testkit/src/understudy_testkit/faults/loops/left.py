@@ -38,7 +38,7 @@ def compare_lines(quiet: Path, hurt: Path, what: str, ranks: int) -> Lines:
 
 
 def _lines_in(path: Path) -> dict[int, list[str]]:
-    found = defaultdict(list)
+    found: defaultdict[int, list[str]] = defaultdict(list)
     for line in path.read_text().splitlines():
         number, _, values = line.partition(" ")
         found[int(number)].append(values)
