@@ -3,6 +3,7 @@
 import pytest
 
 from understudy_testkit.simulator.explorer import explore, opening
+from understudy_testkit.simulator.phases import MemberPhase
 from understudy_testkit.simulator.script import Script
 from understudy_testkit.simulator.seeded_bugs import found_by_explorer
 from understudy_testkit.simulator.snapshot import snapshot_key
@@ -47,3 +48,14 @@ def test_a_copy_does_not_touch_the_original() -> None:
 def test_a_world_without_a_fence_must_be_all_twins() -> None:
     with pytest.raises(ValueError, match="twin"):
         Script(world_size=4, steps=1, fenced=False, shards=2)
+
+
+def test_a_member_that_was_interrupted_in_an_evaluation_says_so_in_every_generation() -> None:
+    """As a real one does: its script still stands there."""
+    branch = opening(Script(world_size=3, steps=2, fenced=True, tail_every=2, tail_length=1), spares=1, faults=2)
+    while branch.members["m-1"].phase is not MemberPhase.EVALUATING:
+        branch.happen(next(choice for choice in branch.choices() if choice[0] != "kill"))
+    for other in ("m-0", "m-2"):
+        branch.happen(("kill", other))
+        branch.happen(("member hears", "m-1"))
+        assert branch.members["m-1"].phase is MemberPhase.UNWOUND and branch.members["m-1"].position().in_tail

@@ -459,7 +459,8 @@ class SimulatedMember:
         return True
 
     def _unwind(self, world: Surroundings) -> None:
-        self.in_tail = self.phase is MemberPhase.EVALUATING
+        if self.phase is MemberPhase.EVALUATING:
+            self.in_tail = True  # until it has resumed, through as many generations as it takes
         self.enter(MemberPhase.UNWOUND)
         self._report(world)
 
