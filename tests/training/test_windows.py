@@ -170,6 +170,13 @@ def test_an_error_of_the_script_is_its_own(worker: Worker) -> None:
         worker.window.part(wrong)()
 
 
+def test_a_call_knows_whether_it_would_be_called_again(worker: Worker) -> None:
+    assert not worker.window.runs_a_part
+    assert worker.window.part(lambda: worker.window.runs_a_part)() is True
+    worker.window.commit()
+    assert not worker.window.runs_a_part
+
+
 def test_a_loader_may_end_in_a_part(worker: Worker) -> None:
     window, items = worker.window, iter([1])
     assert window.part(next)(items) == 1

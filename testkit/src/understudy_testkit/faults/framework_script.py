@@ -1,8 +1,9 @@
 """Runs an example of a framework as it is, in a worker, with faults: the example's calls of its adapter arm them.
 
 `framework_script.py FRAMEWORK EXAMPLE --proofs FOLDER [--kill PLACE:STEP:RANK ...] -- ARGUMENTS`. Places:
-forward, backward, optimizer (behind the fence, before the update), after (it), log, evaluation, saving. STEP says how
-many are behind it. A kill waits until a spare is warm, and leaves a proof.
+forward, backward, optimizer (behind the fence, before the update), after (it), log, evaluation, saving; with Accelerate
+also gathering (in an evaluation) and epoch (when the next one begins). STEP says how many are behind it. A kill waits
+until a spare is warm, and leaves a proof.
 """
 
 import argparse
@@ -84,6 +85,37 @@ def arm_trainer(trainer: Any, hurt: Hurt) -> None:
         setattr(trainer, name, _before(getattr(trainer, name), place, hurt))
 
 
+def arm_accelerate(wanted: list[str], proofs: Path) -> None:
+    from understudy.integrations import accelerate
+
+    protect = accelerate.protect
+
+    def armed(accelerator: Any, job: Any, loader: Any, compute: Any) -> Any:
+        progress = accelerator._custom_objects[0]
+        kills = Kills(wanted, proofs, job.rank, lambda: job.window.is_real, lambda: progress.steps)
+        arm_accelerator(accelerator, kills.hurt)
+        return protect(accelerator, job, loader, compute)
+
+    accelerate.protect = armed
+
+
+def arm_accelerator(accelerator: Any, hurt: Hurt) -> None:
+    """Inside of what the adapter will wrap, as the script's own code would be."""
+    model, optimizer = accelerator._models[0], accelerator._optimizers[0].optimizer
+    gradients, parameter = accelerator.gradient_state, next(model.parameters())
+    model.register_forward_pre_hook(lambda module, *_: hurt("forward" if module.training else "evaluation"))
+    parameter.register_hook(lambda _: hurt("backward") if gradients.sync_gradients else None)
+    optimizer.register_step_pre_hook(lambda *_: hurt("optimizer"))
+    optimizer.register_step_post_hook(lambda *_: hurt("after"))
+    for owner, name, place in (
+        (accelerator._schedulers[0], "get_last_lr", "log"),
+        (accelerator, "gather_for_metrics", "gathering"),
+        (accelerator, "get_state_dict", "saving"),
+        (accelerator._dataloaders[0], "set_epoch", "epoch"),
+    ):
+        setattr(owner, name, _before(getattr(owner, name), place, hurt))
+
+
 def _before(function: Callable[..., Any], place: str, hurt: Hurt) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         hurt(place)
@@ -92,7 +124,7 @@ def _before(function: Callable[..., Any], place: str, hurt: Hurt) -> Callable[..
     return run
 
 
-_ARMS = {"hugging_face": arm_hugging_face}
+_ARMS = {"hugging_face": arm_hugging_face, "accelerate": arm_accelerate}
 
 
 def main() -> None:
