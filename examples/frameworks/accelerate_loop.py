@@ -95,7 +95,7 @@ def train(folder: Path, count: int, job: Any) -> None:
             right, guessed = right + int((guesses == words).sum()), guessed + words.numel()
         return right / guessed
 
-    epochs, loader, compute = understudy.protect(accelerator, job, loader, compute)
+    epochs, loader, compute = understudy.protect(accelerator, job, loader, compute, model)
     for epoch in epochs(count):  # understudy: it was `range`
         model.train()
         for batch in loader:

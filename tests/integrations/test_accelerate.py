@@ -85,7 +85,7 @@ def test_the_loop_stays_as_it_is(job: understudy.Job) -> None:
         accelerator.backward(loss)
         return loss.detach()
 
-    epochs, loader, computed = protect(accelerator, job, plain, compute)
+    epochs, loader, computed = protect(accelerator, job, plain, compute, model)
     commits: list[int] = []
     commit, job.window.commit = job.window.commit, lambda: commits.append(commit()) or None  # type: ignore
     seen, before = [], model.weight.detach().clone()
@@ -104,13 +104,33 @@ def test_the_loop_stays_as_it_is(job: understudy.Job) -> None:
     assert not torch.equal(before, model.weight)
 
 
-def test_backward_belongs_into_the_function(job: understudy.Job) -> None:
+def test_backward_belongs_into_the_function_and_that_into_accumulate(job: understudy.Job) -> None:
     accelerator, plain = made()
-    epochs, loader, computed = protect(accelerator, job, plain, lambda batch: accelerator._models[0](batch).sum())
-    next(epochs(1))
-    loss = computed(next(iter(loader)))
-    with pytest.raises(UsageError, match="outside of the function that was given to protect"):
+    model = accelerator._models[0]
+
+    def compute(loss: torch.Tensor) -> None:
         accelerator.backward(loss)
+
+    epochs, loader, computed = protect(accelerator, job, plain, compute, model)
+    next(epochs(1))
+    loss = model(next(iter(loader))).sum()
+    for call in (accelerator.backward, computed):
+        with pytest.raises(UsageError, match=r"belongs into the function .* `with accelerator.accumulate\(...\)`"):
+            call(loss)
+    with accelerator.accumulate(model):
+        computed(loss)
+
+
+def test_a_batch_ends_one_step_at_most(job: understudy.Job) -> None:
+    accelerator, plain = made()
+    accelerator.steps = 1
+    epochs, loader, computed = protect(accelerator, job, plain, lambda batch: batch, *accelerator._models)
+    next(epochs(1))
+    next(iter(loader))
+    with accelerator.accumulate():
+        computed(1)
+    with pytest.raises(UsageError, match="a batch has one"), accelerator.accumulate():
+        computed(1)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +145,7 @@ def test_loaders_that_could_not_be_led_to_a_place(job: understudy.Job, attribute
     accelerator, plain = made()
     setattr(plain, attribute, value)
     with pytest.raises(UsageError, match=f"does not work with {named}$"):
-        protect(accelerator, job, plain, print)
+        protect(accelerator, job, plain, print, *accelerator._models)
 
 
 def test_other_kinds_of_loaders(job: understudy.Job) -> None:
@@ -133,16 +153,23 @@ def test_other_kinds_of_loaders(job: understudy.Job) -> None:
         protect(made()[0], job, [], print)
 
 
+def test_all_models_are_wanted(job: understudy.Job) -> None:
+    accelerator, plain = made()
+    with pytest.raises(UsageError, match="takes all models that"):
+        protect(accelerator, job, plain, print)
+
+
 def test_settings_that_do_not_work(job: understudy.Job) -> None:
     accelerator, plain = made()
     accelerator.gradient_state.sync_with_dataloader = False
     accelerator.project_configuration.automatic_checkpoint_naming = True
     with pytest.raises(UsageError, match=r"with sync_with_dataloader=False, automatic_checkpoint_naming$"):
-        protect(accelerator, job, plain, print)
+        protect(accelerator, job, plain, print, *accelerator._models)
 
 
 def test_a_version_in_which_a_function_is_gone(job: understudy.Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("understudy.integrations.wrapping.version", lambda _package: "9.9")
     monkeypatch.delattr(Accelerator, "accumulate")
+    accelerator, plain = made()
     with pytest.raises(UsageError, match=r"^accelerate 9.9 has no Accelerator.accumulate, which"):
-        protect(*made()[:1], job, made()[1], print)
+        protect(accelerator, job, plain, print, *accelerator._models)

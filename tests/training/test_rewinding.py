@@ -35,7 +35,9 @@ def test_items_since_the_last_commit_come_again() -> None:
     rewinding = loader()
     found = iter(rewinding)
     assert [int(next(found)) for _ in range(2)] == expected[:2]
+    assert rewinding.is_ahead
     rewinding.committed()
+    assert not rewinding.is_ahead
     taken = rewinding.state_dict()
     assert [int(next(found)) for _ in range(3)] == expected[2:5]
     rewinding.load_state_dict(taken)

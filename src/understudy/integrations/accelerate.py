@@ -13,19 +13,23 @@ from typing import Any
 import torch
 
 from understudy.errors import UsageError
+from understudy.integrations.open_loaders import OpenLoaders
 from understudy.integrations.wrapping import around, replace
 from understudy.training.job import Job
 from understudy.training.joining import join
+from understudy.training.loop_state import Fields
 
 __all__ = ["join", "protect"]
 
 _SECTIONS = ("save_state", "save_model", "wait_for_everyone")
 
 
-def protect(accelerator: Any, job: Job, loader: Any, compute: Callable[[Any], Any]) -> tuple[Any, Any, Any]:
-    """Call it right before the loop. `compute(batch)`: forward, and `accelerator.backward`. Returns what the loop takes
-    instead of `range`, of `loader` and of `compute`."""
-    _refuse(accelerator, loader)
+def protect(
+    accelerator: Any, job: Job, loader: Any, compute: Callable[[Any], Any], *models: Any
+) -> tuple[Any, Any, Any]:
+    """Call it right before the loop, with what `accelerator.prepare` has returned. `compute(batch)`: forward, and
+    `accelerator.backward`. Returns what the loop takes instead of `range`, of `loader` and of `compute`."""
+    _refuse(accelerator, loader, models)
     window, gradients = job.window, accelerator.gradient_state
     loader.rng_types = None  # nothing is broadcast when an epoch begins: its order follows from the seed
 
@@ -36,23 +40,29 @@ def protect(accelerator: Any, job: Job, loader: Any, compute: Callable[[Any], An
         return accelerator.skip_first_batches(loader, place) if place else loader
 
     def epochs(count: int) -> Iterator[int]:
-        job.enter(functools.partial(_rehearse, accelerator, loader, compute))
+        job.enter(functools.partial(_rehearse, accelerator, loader, compute, models))
         first, accelerator.step = rewinding.begins_at
         yield from range(first, count)
         job.finish()
 
     @contextlib.contextmanager
     def accumulate(function: Any, *models: Any) -> Iterator[None]:
+        around_body.append(True)
         with function(*models):
             yield
+        around_body.clear()
         if gradients.sync_gradients:
+            if not rewinding.is_ahead:
+                raise UsageError(
+                    "a batch has one `with accelerator.accumulate(...)`, and comes from protect()'s loader"
+                )
             window.commit()
 
     def backward(function: Any, loss: Any, **options: Any) -> None:
-        if not window.runs_a_part:
+        if not window.runs_a_part or (window.is_real and not around_body):
             raise UsageError(
-                "accelerator.backward() is called outside of the function that was given to protect(): after a fault "
-                "forward and backward of a batch run again together"
+                "accelerator.backward() belongs into the function that was given to protect(), and its call into "
+                "`with accelerator.accumulate(...)`: after a fault forward and backward of a step run again together"
             )
         function(loss, **options)
 
@@ -60,15 +70,16 @@ def protect(accelerator: Any, job: Job, loader: Any, compute: Callable[[Any], An
         kept = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)  # an iterator is used up once
         return window.part(lambda: function(kept, *rest, **options))()
 
-    rewinding = job.rewinding(loader, begin)
-    for place, model in enumerate(accelerator._models):
+    around_body, rewinding = list[bool](), job.rewinding(loader, begin)
+    for place, model in enumerate(models):
         job.protect(**{f"model {place}": model})
     for place, optimizer in enumerate(accelerator._optimizers):
         job.protect(**{f"optimizer {place}": optimizer})
         replace("accelerate", optimizer, step=window.part)
     for place, thing in enumerate([*accelerator._schedulers, *filter(None, [accelerator.scaler])]):
         job.protect(**{f"schedule {place}": thing})
-    for place, thing in enumerate([_Readers(gradients), *accelerator._custom_objects]):
+    job.carry(loaders=OpenLoaders(gradients), gradients=Fields(gradients, "sync_gradients"))
+    for place, thing in enumerate(accelerator._custom_objects):
         job.carry(**{f"registered {place}": thing})
     replace("accelerate", accelerator, **{name: functools.partial(job.section, name) for name in _SECTIONS})
     around("accelerate", accelerator, accumulate=accumulate, backward=backward)
@@ -76,27 +87,14 @@ def protect(accelerator: Any, job: Job, loader: Any, compute: Callable[[Any], An
     return epochs, rewinding, window.part(compute)
 
 
-class _Readers:
-    """The loaders that are being read. An evaluation that was cut short has left its own among them."""
-
-    def __init__(self, gradients: Any) -> None:
-        self._gradients = gradients
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"count": len(self._gradients.dataloader_references)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._gradients.dataloader_references = self._gradients.dataloader_references[: state["count"]]
-
-
-def _rehearse(accelerator: Any, loader: Any, compute: Callable[[Any], Any]) -> None:
+def _rehearse(accelerator: Any, loader: Any, compute: Callable[[Any], Any], models: tuple[Any, ...]) -> None:
     """One pass without and one with communication, as under accumulation, then the optimizers."""
     from accelerate.utils import send_to_device
 
     batch = send_to_device(next(iter(loader.base_dataloader)), accelerator.device)
     accelerator.gradient_state._set_sync_gradients(True)
     with contextlib.ExitStack() as quiet:
-        for model in accelerator._models:
+        for model in models:
             quiet.enter_context(accelerator.no_sync(model))
         compute(batch)
     compute(batch)
@@ -106,10 +104,12 @@ def _rehearse(accelerator: Any, loader: Any, compute: Callable[[Any], Any]) -> N
         optimizer.zero_grad()
 
 
-def _refuse(accelerator: Any, loader: Any) -> None:
+def _refuse(accelerator: Any, loader: Any, models: tuple[Any, ...]) -> None:
     """What would not be exact, or could not be led to its place, is said at once."""
     if (kind := type(loader).__name__) != "DataLoaderShard":
         raise UsageError(f"protect() takes the loader that accelerator.prepare() has made of a dataset, not a {kind}")
+    if len(models) != len(accelerator._models):
+        raise UsageError("protect() takes all models that accelerator.prepare() has returned")
     wrong = {f"rng_types={kind}": kind != "generator" for kind in loader.rng_types or ()}
     wrong |= {"an iterable dataset": not loader.batch_sampler, "a stateful loader": loader.use_stateful_dataloader}
     wrong |= {"sync_with_dataloader=False": not accelerator.gradient_state.sync_with_dataloader}

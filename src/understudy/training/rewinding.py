@@ -47,6 +47,11 @@ class Rewinding:
         epoch, used_up = self._resumed or (self._epoch + 1, 0)
         return max(epoch, 0), used_up
 
+    @property
+    def is_ahead(self) -> bool:
+        """Items were handed out since the last commit."""
+        return self._since != (self._epoch, self._place)
+
     def __iter__(self) -> Iterator[Any]:
         self._epoch, used_up = self.begins_at
         self._resumed = None

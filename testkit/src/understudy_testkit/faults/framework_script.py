@@ -1,9 +1,9 @@
 """Runs an example of a framework as it is, in a worker, with faults: the example's calls of its adapter arm them.
 
-`framework_script.py FRAMEWORK EXAMPLE --proofs FOLDER [--kill PLACE:STEP:RANK ...] -- ARGUMENTS`. Places:
+`framework_script.py FRAMEWORK EXAMPLE --proofs FOLDER [--kill PLACE:STEP:RANK ...] [--shard] -- ARGUMENTS`. Places:
 forward, backward, optimizer (behind the fence, before the update), after (it), log, evaluation, saving; with Accelerate
 also gathering (in an evaluation) and epoch (when the next one begins). STEP says how many are behind it. A kill waits
-until a spare is warm, and leaves a proof.
+until a spare is warm, and leaves a proof. `--shard`: Accelerate takes FSDP on CPUs too (`fsdp_on_cpu`, a shim).
 """
 
 import argparse
@@ -18,6 +18,7 @@ from typing import Any
 
 from understudy.detection.progress import Place
 from understudy.foundation.parenthood import children_of
+from understudy_testkit.faults import fsdp_on_cpu
 from understudy_testkit.faults.watching import look, page_of
 
 _PATIENCE = 120.0  # seconds until a spare is warm
@@ -90,19 +91,19 @@ def arm_accelerate(wanted: list[str], proofs: Path) -> None:
 
     protect = accelerate.protect
 
-    def armed(accelerator: Any, job: Any, loader: Any, compute: Any) -> Any:
+    def armed(accelerator: Any, job: Any, loader: Any, compute: Any, model: Any) -> Any:
         progress = accelerator._custom_objects[0]
         kills = Kills(wanted, proofs, job.rank, lambda: job.window.is_real, lambda: progress.steps)
-        arm_accelerator(accelerator, kills.hurt)
-        return protect(accelerator, job, loader, compute)
+        arm_accelerator(accelerator, model, kills.hurt)
+        return protect(accelerator, job, loader, compute, model)
 
     accelerate.protect = armed
 
 
-def arm_accelerator(accelerator: Any, hurt: Hurt) -> None:
+def arm_accelerator(accelerator: Any, model: Any, hurt: Hurt) -> None:
     """Inside of what the adapter will wrap, as the script's own code would be."""
-    model, optimizer = accelerator._models[0], accelerator._optimizers[0].optimizer
-    gradients, parameter = accelerator.gradient_state, next(model.parameters())
+    optimizer, gradients = accelerator._optimizers[0].optimizer, accelerator.gradient_state
+    parameter = next(model.parameters())
     model.register_forward_pre_hook(lambda module, *_: hurt("forward" if module.training else "evaluation"))
     parameter.register_hook(lambda _: hurt("backward") if gradients.sync_gradients else None)
     optimizer.register_step_pre_hook(lambda *_: hurt("optimizer"))
@@ -133,9 +134,12 @@ def main() -> None:
     parser.add_argument("example")
     parser.add_argument("--proofs", type=Path, required=True)
     parser.add_argument("--kill", nargs="*", default=[])
+    parser.add_argument("--shard", action="store_true")
     own = sys.argv[1 : sys.argv.index("--")]
     options = parser.parse_args(own)
     options.proofs.mkdir(parents=True, exist_ok=True)
+    if options.shard:
+        fsdp_on_cpu.allow()
     _ARMS[options.framework](options.kill, options.proofs)
     sys.argv = [options.example, *sys.argv[sys.argv.index("--") + 1 :]]
     runpy.run_path(options.example, run_name="__main__")
