@@ -73,6 +73,8 @@ def arm_trainer(trainer: Any, hurt: Hurt) -> None:
     parameter = next(trainer.model.parameters())
     gradients = trainer.accelerator.gradient_state
     parameter.register_hook(lambda _: hurt("backward") if gradients.sync_gradients else None)
+    if trainer.is_fsdp_enabled:  # its parameters become others, whose gradients autograd does not know
+        trainer.model.register_forward_hook(lambda *called: _before_gradients(called[-1], gradients, hurt))
     prepare = trainer._prepare_for_training
 
     def prepared(*args: Any, **kwargs: Any) -> Any:
@@ -115,6 +117,11 @@ def arm_accelerator(accelerator: Any, model: Any, hurt: Hurt) -> None:
         (accelerator._dataloaders[0], "set_epoch", "epoch"),
     ):
         setattr(owner, name, _before(getattr(owner, name), place, hurt))
+
+
+def _before_gradients(output: Any, gradients: Any, hurt: Hurt) -> None:
+    if output.loss.requires_grad:
+        output.loss.register_hook(lambda _: hurt("backward") if gradients.sync_gradients else None)
 
 
 def _before(function: Callable[..., Any], place: str, hurt: Hurt) -> Callable[..., Any]:
