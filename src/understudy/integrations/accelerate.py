@@ -21,12 +21,12 @@ from understudy.training.loop_state import Fields
 
 __all__ = ["join", "protect"]
 
+Compute = Callable[[Any], Any]
+
 _SECTIONS = ("save_state", "save_model", "wait_for_everyone")
 
 
-def protect(
-    accelerator: Any, job: Job, loader: Any, compute: Callable[[Any], Any], *models: Any
-) -> tuple[Any, Any, Any]:
+def protect(accelerator: Any, job: Job, loader: Any, compute: Compute, *models: Any) -> tuple[Any, Any, Any]:
     """Call it right before the loop, with what `accelerator.prepare` has returned. `compute(batch)`: forward, and
     `accelerator.backward`. Returns what the loop takes instead of `range`, of `loader` and of `compute`."""
     _refuse(accelerator, loader, models)
@@ -53,9 +53,7 @@ def protect(
         around_body.clear()
         if gradients.sync_gradients:
             if not rewinding.is_ahead:
-                raise UsageError(
-                    "a batch has one `with accelerator.accumulate(...)`, and comes from protect()'s loader"
-                )
+                raise UsageError("a batch comes from protect()'s loader, and has one `with accelerator.accumulate()`")
             window.commit()
 
     def backward(function: Any, loss: Any, **options: Any) -> None:
@@ -71,23 +69,19 @@ def protect(
         return window.part(lambda: function(kept, *rest, **options))()
 
     around_body, rewinding = list[bool](), job.rewinding(loader, begin)
-    for place, model in enumerate(models):
-        job.protect(**{f"model {place}": model})
-    for place, optimizer in enumerate(accelerator._optimizers):
-        job.protect(**{f"optimizer {place}": optimizer})
-        replace("accelerate", optimizer, step=window.part)
-    for place, thing in enumerate([*accelerator._schedulers, *filter(None, [accelerator.scaler])]):
-        job.protect(**{f"schedule {place}": thing})
+    things = [*models, *accelerator._optimizers, *accelerator._schedulers, *filter(None, [accelerator.scaler])]
+    job.protect(**{f"{type(thing).__name__} {place}": thing for place, thing in enumerate(things)})
     job.carry(loaders=OpenLoaders(gradients), gradients=Fields(gradients, "sync_gradients"))
-    for place, thing in enumerate(accelerator._custom_objects):
-        job.carry(**{f"registered {place}": thing})
+    job.carry(**{f"registered {place}": thing for place, thing in enumerate(accelerator._custom_objects)})
+    for optimizer in accelerator._optimizers:
+        replace("accelerate", optimizer, step=window.part)
     replace("accelerate", accelerator, **{name: functools.partial(job.section, name) for name in _SECTIONS})
     around("accelerate", accelerator, accumulate=accumulate, backward=backward)
     around("accelerate", accelerator, clip_grad_norm_=clip, clip_grad_value_=clip)
     return epochs, rewinding, window.part(compute)
 
 
-def _rehearse(accelerator: Any, loader: Any, compute: Callable[[Any], Any], models: tuple[Any, ...]) -> None:
+def _rehearse(accelerator: Any, loader: Any, compute: Compute, models: tuple[Any, ...]) -> None:
     """One pass without and one with communication, as under accumulation, then the optimizers."""
     from accelerate.utils import send_to_device
 
