@@ -14,7 +14,7 @@ import torch
 
 from understudy.errors import UsageError
 from understudy.integrations.open_loaders import OpenLoaders
-from understudy.integrations.wrapping import around, replace
+from understudy.integrations.wrapping import around, replace, whole
 from understudy.training.job import Job
 from understudy.training.joining import join
 from understudy.training.loop_state import Fields
@@ -66,7 +66,7 @@ def protect(accelerator: Any, job: Job, loader: Any, compute: Compute, *models: 
 
     def clip(function: Any, parameters: Any, *rest: Any, **options: Any) -> Any:
         kept = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)  # an iterator is used up once
-        return window.part(lambda: function(kept, *rest, **options))()
+        return window.part(lambda: whole(function)(kept, *rest, **options))()
 
     around_body, rewinding = list[bool](), job.rewinding(loader, begin)
     things = [*models, *accelerator._optimizers, *accelerator._schedulers, *filter(None, [accelerator.scaler])]

@@ -11,7 +11,7 @@ from typing import Any
 from understudy.errors import UsageError
 from understudy.integrations.history import History
 from understudy.integrations.open_loaders import OpenLoaders
-from understudy.integrations.wrapping import around, replace
+from understudy.integrations.wrapping import around, replace, whole
 from understudy.training.job import Job
 from understudy.training.joining import join
 from understudy.training.loop_state import Fields
@@ -72,7 +72,7 @@ def protect(trainer: Any, job: Job) -> Any:
         def on_step_end(self, *_: Any, **__: Any) -> None:
             window.commit()
 
-    replace("transformers", trainer, **dict.fromkeys(_PARTS, window.part))
+    replace("transformers", trainer, **dict.fromkeys(_PARTS, lambda function: window.part(whole(function))))
     replace("transformers", trainer, _finalize_training=functools.partial(job.section, "finalize"))
     around("transformers", trainer, _prepare_for_training=prepare, _run_epoch=run_epoch, train=train)
     around("transformers", trainer, _maybe_log_save_evaluate=if_due)
