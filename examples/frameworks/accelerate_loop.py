@@ -116,7 +116,8 @@ def train(folder: Path, count: int, job: Any) -> None:
                 progress.loss = 0.0
             if progress.steps % SAVE_EVERY == 0:
                 accelerator.save_state(str(folder / "checkpoints" / f"step-{progress.steps}"))
-        progress.history.append({"epoch": epoch, "accuracy": evaluate()})
+        accuracy = evaluate()
+        progress.history.append({"epoch": epoch, "accuracy": accuracy})
     accelerator.wait_for_everyone()
     digest = [float(value.double().sum()) for value in accelerator.unwrap_model(model).state_dict().values()]
     found = {"history": progress.history, "weights": digest}
