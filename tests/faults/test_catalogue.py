@@ -4,6 +4,7 @@ import pytest
 
 from understudy_testkit.faults.catalogue import (
     AT_FENCE,
+    IN_LOOP,
     IN_MOVE,
     IN_RECOVERY,
     IN_STEP,
@@ -27,8 +28,8 @@ def test_a_schedule_survives_its_file(tmp_path: Path) -> None:
     assert load_schedule(tmp_path / "faults.json") == tuple(faults)
 
 
-def test_every_place_is_in_a_step_or_in_a_recovery() -> None:
-    assert sorted((*IN_STEP, *AT_FENCE, *IN_RECOVERY, *IN_MOVE)) == sorted(FaultPoint)
+def test_every_place_is_in_a_step_in_a_loop_or_in_a_recovery() -> None:
+    assert sorted((*IN_STEP, *AT_FENCE, *IN_RECOVERY, *IN_MOVE, *IN_LOOP)) == sorted(FaultPoint)
 
 
 def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:

@@ -29,6 +29,12 @@ def test_nothing_ordinary_ends_a_healthy_job(name: str) -> None:
     assert tally.runs == runs and tally.fired
 
 
+@pytest.mark.parametrize("seed", [17404, 18349])
+def test_a_member_that_was_busy_for_too_long_is_ended_right_after_it_was_held(seed: int) -> None:
+    """The model took that for an end because of the stop, or of the debugger."""
+    assert ordinary.play_slow(seed).kind == "succeeded"
+
+
 @pytest.mark.parametrize("bug", SEEDED_BUGS, ids=lambda bug: bug.what)
 def test_a_mending_that_is_taken_out_is_missed(bug: SeededBug) -> None:
     assert found(bug) is not None

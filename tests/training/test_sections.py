@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from understudy.errors import ProtectError
 from understudy.groups.fence import AFTER_STEP
+from understudy.training.recovery import tail
 from understudy.training.recovery.tail import Result, TailResults
 from understudy.training.sections import Sections
 
@@ -28,7 +30,14 @@ class StandIn:
         contact: Any = SimpleNamespace(lost=lambda: self.status.abandoned, await_word=lambda _why: None)
         fence = SimpleNamespace(meet=self._meet)
         fences: Any = SimpleNamespace(of=lambda _generation: fence)
-        body: Any = SimpleNamespace(remember=int, forget=int, put_back=self._put_back)
+        self.small = b"before"
+        body: Any = SimpleNamespace(
+            remember=int,
+            forget=int,
+            put_back=self._put_back,
+            small_state=lambda: self.small,
+            put_small_state=lambda content: setattr(self, "small", content),
+        )
         rank_local: Any = SimpleNamespace(inherit_before=int, arrive=int)
         recovery: Any = SimpleNamespace(recover=self._recover)
         errors: Any = SimpleNamespace(report=lambda error, _step: self.reported.append(error))
@@ -148,3 +157,46 @@ def test_what_cannot_be_told_is_said(member: StandIn) -> None:
     member.tail._foretold.extend([*donor.tail._results, Result([b""])])
     assert member.sections.run("evaluate", lambda: 1) is None and "not known to this rank" in member.said[-1]
     assert member.sections.run("save", lambda: 1) is None and "where other ranks ran a collective" in member.said[-2]
+
+
+def test_a_rank_that_is_told_a_result_has_the_small_state_behind_that_section(member: StandIn) -> None:
+    """It has its state from a rank that is further: the best loss is known there, the scheduler has stepped."""
+    donor = StandIn()
+
+    def evaluate() -> float:
+        donor.small = b"behind the evaluation"
+        return 0.25
+
+    donor.sections.run("evaluate", evaluate)
+    donor.small = b"the script has gone on"
+    member.small = donor.small
+    member.tail._foretold.extend(donor.tail._results)
+    assert member.sections.run("evaluate", lambda: 1.0) == 0.25 and member.small == b"behind the evaluation"
+
+
+def test_what_cannot_be_told_of_the_small_state_is_left_alone(member: StandIn) -> None:
+    donor = StandIn()
+
+    def refuse() -> bytes:
+        raise ProtectError("state.meter is an object, which cannot be sent without pickle")
+
+    donor.sections._body.small_state = refuse
+    donor.sections.run("evaluate", lambda: 0.25)
+    member.tail._foretold.extend(donor.tail._results)
+    assert member.sections.run("evaluate", lambda: 1.0) == 0.25 and member.small == b"before"
+
+
+def test_in_a_loop_of_windows_the_loop_keeps_it(member: StandIn) -> None:
+    nothing: Any = lambda *_: b""  # noqa: E731
+    member.sections.loop = SimpleNamespace(take=nothing, section_ends=nothing)  # type: ignore[assignment]
+    member.sections.run("evaluate", lambda: 0.5)
+    assert member.tail._results[0].small is None
+
+
+def test_a_small_state_that_is_too_large_takes_no_result_with_it(
+    member: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "_MOST_KEPT", 100)
+    member.small = bytes(200)
+    member.sections.run("evaluate", lambda: 0.5)
+    assert member.tail.done == 1 and member.tail._results[0].small is None and member.tail._results[0].value

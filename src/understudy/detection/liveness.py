@@ -81,7 +81,7 @@ class _Seen:
         if held is None:
             self.ran_at = now
         if self.unanswered_since is not None and self.delayed is not None:
-            self.unanswered_since += kernel.delayed - self.delayed
+            self.unanswered_since = min(now, self.unanswered_since + max(0.0, kernel.delayed - self.delayed))
         self.delayed = kernel.delayed
 
 

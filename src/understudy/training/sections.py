@@ -10,13 +10,14 @@ protected objects with a small state (a scheduler, a meter) and random numbers, 
 the section's place after it. What it has written or printed happens at least once.
 
 A rank that has just joined is told the results of the sections that are over (`recovery.tail`), and runs those that are
-not with the others.
+not with the others. With a result it gets the small state that was there behind the section: so what the script decides
+and changes between two sections (`if best.look(loss): save()`) it decides and changes as the others did.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from understudy.errors import StepAbandoned
+from understudy.errors import ProtectError, StepAbandoned
 from understudy.foundation.ids import StepNumber
 from understudy.groups.fence import AFTER_STEP, Fences
 from understudy.training.body import Body
@@ -109,16 +110,27 @@ class Sections:
         return result, None
 
     def _over(self, step: StepNumber, name: str, result: Any) -> Any:
-        self._tail.keep_value(name, result)
+        self._tail.keep_value(name, result, self._small_state())
         self._last[name] = result
         self._rank_local.arrive(step)
         self._body.forget()
         return result
 
+    def _small_state(self) -> bytes | None:
+        """Of a loop of windows something else is kept (`loop`)."""
+        if self.loop is not None:
+            return None
+        try:
+            return self._body.small_state()
+        except ProtectError:  # it holds what cannot be told
+            return None
+
     def _told(self, name: str) -> Any:
         if self.loop is not None:
             self.loop.pass_section(self._tail.done)
-        known, result = self._tail.take_value(name)
+        known, result, small = self._tail.take_value(name)
+        if small is not None:
+            self._body.put_small_state(small)
         if known:
             self._last[name] = result
             return result

@@ -42,6 +42,8 @@ class Step:
     - `number`: of the step, counted from 0.
     - `attempt`: how often its body has run before.
     - `committed`: true after the `with` block of an attempt that counted.
+    - `inherited`: true after the `with` block if the step counts, but came with the state of another rank: this process
+      has not computed it, so what its body has left behind (a loss) is of a rehearsal, or missing.
     - `rehearsing`: true while a joiner runs the body in its sandbox.
     - `anywhere`: true for a rehearsal, which belongs to no epoch.
     - `partial`: true after the `with` block if the body ran on a part of the step only, because ranks are absent.
@@ -51,6 +53,7 @@ class Step:
         self.number = number
         self.attempt = attempt
         self.committed = False
+        self.inherited = False
         self.rehearsing = False
         self.anywhere = False
         self.partial = False
@@ -126,7 +129,7 @@ class TailStep(Step):
         with member.tail.is_ahead():
             member.recovery.carry_out(self._plan)
         self.rehearsing = False
-        self.committed = member.status.in_tail and member.status.holds == self.number + 1
+        self.committed = self.inherited = member.status.in_tail and member.status.holds == self.number + 1
         if self.committed:
             member.status.go_on_between_steps()
         return None
@@ -332,6 +335,6 @@ class ProtectedStep(Step):
         if not self.committed:
             member.body.protected.forget_gradients()
             # The others are in the code after this step and wait there for this rank, which has got the step from them.
-            self.committed = member.status.in_tail and member.status.holds == self.number + 1
+            self.committed = self.inherited = member.status.in_tail and member.status.holds == self.number + 1
         if self.committed:
             member.status.go_on_between_steps()

@@ -26,11 +26,12 @@ _MOST_KEPT = 64 << 20
 
 class Result(msgspec.Struct, frozen=True):
     """`tensors`: what a collective left in the tensors that it was given, one after another. `value`: what the function
-    of a `section` returned. None where that is not known."""
+    of a `section` returned, `small`: the small state behind it. None where that is not known."""
 
     tensors: list[bytes] | None
     section: str = ""
     value: bytes | None = None
+    small: bytes | None = None
 
 
 class TailResults:
@@ -117,26 +118,34 @@ class TailResults:
     def is_void(self) -> bool:
         return self._void
 
-    def take_value(self, section: str) -> tuple[bool, Any]:
-        """The result of the next section, which is over for other ranks; and whether it is known."""
+    def take_value(self, section: str) -> tuple[bool, Any, bytes | None]:
+        """Of the next section, which is over for other ranks: is its result known, the result, the small state."""
         result = self._foretold.popleft()
         self._results.append(result)
         if result.section != section:
             self._note(
                 f"the script runs the section {section} where other ranks ran {result.section or 'a collective'}"
             )
-            return False, None
-        return (False, None) if result.value is None else (True, unpack(result.value))
+            return False, None, None
+        if result.value is None:
+            return False, None, result.small
+        return True, unpack(result.value), result.small
 
-    def keep_value(self, section: str, value: Any) -> None:
+    def keep_value(self, section: str, value: Any, small: bytes | None = None) -> None:
         """A section is over."""
         try:
             content = pack(value, f"the result of the section {section}")
         except ProtectError:
             content = b""
-        too_large = self._kept + len(content) > _MOST_KEPT
-        self._kept += 0 if too_large else len(content)
-        self._results.append(Result(None, section, None if too_large or not content else content))
+        told = [self._room_for(part) for part in (content or None, small)]
+        self._results.append(Result(None, section, *told))
+
+    def _room_for(self, content: bytes | None) -> bytes | None:
+        """None for what is too large to be kept."""
+        if content is None or self._kept + len(content) > _MOST_KEPT:
+            return None
+        self._kept += len(content)
+        return content
 
     def fill(self, tensors: list[torch.Tensor]) -> bool:
         """Is the result of the next collective known without communicating? Then it is in `tensors`."""

@@ -29,8 +29,10 @@ class NotProven(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """How the training script is started. Equal setups give equal ledgers."""
+    """How a training script is started: the small one, or another that takes its arguments. Equal setups give equal
+    ledgers."""
 
+    script: tuple[str, ...] = TRAIN_SCRIPT
     mode: str = "ddp"
     steps: int = 20
     ranks: int = 4
@@ -96,7 +98,7 @@ def outcome_in(folder: Path, exit_code: int, seconds: float) -> RunOutcome:
 def launch_command(run_dir: Path, setup: Setup) -> list[str]:
     return [
         *(sys.executable, "-m", "understudy", "run", "--no-progress", "--run-dir", str(run_dir)),
-        *("--nproc-per-node", str(setup.ranks), "--spares", str(setup.spares), *setup.flags, *TRAIN_SCRIPT),
+        *("--nproc-per-node", str(setup.ranks), "--spares", str(setup.spares), *setup.flags, *setup.script),
         *("--mode", setup.mode, "--steps", str(setup.steps), *setup.script_args),
     ]
 

@@ -28,6 +28,15 @@ class FaultPoint(enum.StrEnum):
     IN_OPTIMIZER = "in-optimizer"  # one of two parameter groups is updated
     AFTER_OPTIMIZER = "after-optimizer"
     BETWEEN_STEPS = "between-steps"
+    # places that a loop names itself
+    LOG = "log"  # its line of this step is about to be written
+    FIRST_BACKWARD = "first-backward"  # of a body whose first optimizer steps before its last backward pass
+    IN_FIRST_OPTIMIZER = "in-first-optimizer"
+    BETWEEN_OPTIMIZERS = "between-optimizers"
+    BEFORE_SECTION = "before-section"  # the step is committed
+    EVALUATION = "evaluation"  # in the section, before its reduction
+    SAVING = "saving"  # in the section, with half of the files written
+    EPOCH_END = "epoch-end"  # behind its sections and its scheduler
     # phases of a recovery
     STOP = "stop"
     REHEARSE = "rehearse"
@@ -47,6 +56,16 @@ IN_STEP = (
 )
 AT_FENCE = (FaultPoint.IN_FENCE, FaultPoint.PAST_FENCE)  # only where there is one, and another rank comes late
 IN_MOVE = (FaultPoint.HAND_OVER,)
+IN_LOOP = (
+    FaultPoint.LOG,
+    FaultPoint.FIRST_BACKWARD,
+    FaultPoint.IN_FIRST_OPTIMIZER,
+    FaultPoint.BETWEEN_OPTIMIZERS,
+    FaultPoint.BEFORE_SECTION,
+    FaultPoint.EVALUATION,
+    FaultPoint.SAVING,
+    FaultPoint.EPOCH_END,
+)
 IN_RECOVERY = (FaultPoint.STOP, FaultPoint.REHEARSE, FaultPoint.REGROUP, FaultPoint.TRANSFER, FaultPoint.RESUME)
 
 

@@ -52,20 +52,20 @@ class Injector:
     def arm(self, block: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """`block`: a module in the middle of the model. The optimizer needs two parameter groups."""
         self._optimizer = optimizer
-        block.register_forward_pre_hook(lambda *_: self._at(FaultPoint.FORWARD))
+        block.register_forward_pre_hook(lambda *_: self.at(FaultPoint.FORWARD))
         block.register_full_backward_pre_hook(lambda *_: self._at_collective())
-        optimizer.register_step_pre_hook(lambda *_: self._at(FaultPoint.BEFORE_FENCE))
-        optimizer.register_step_post_hook(lambda *_: self._at(FaultPoint.AFTER_OPTIMIZER))
-        self._arm_inside(optimizer)
+        optimizer.register_step_pre_hook(lambda *_: self.at(FaultPoint.BEFORE_FENCE))
+        optimizer.register_step_post_hook(lambda *_: self.at(FaultPoint.AFTER_OPTIMIZER))
+        self.arm_inside(optimizer)
         self._arm_fence()
 
-    def _arm_inside(self, optimizer: torch.optim.Optimizer) -> None:
+    def arm_inside(self, optimizer: torch.optim.Optimizer, place: FaultPoint = FaultPoint.IN_OPTIMIZER) -> None:
         """Between the updates of the first and the second parameter group the state is half changed."""
         begin_group: Any = optimizer._init_group  # type: ignore[attr-defined]
 
         def begin_and_check(group: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
             if group is optimizer.param_groups[1]:
-                self._at(FaultPoint.IN_OPTIMIZER)
+                self.at(place)
             return begin_group(group, *args, **kwargs)
 
         optimizer._init_group = begin_and_check  # type: ignore[attr-defined]
@@ -78,13 +78,13 @@ class Injector:
             fence: SharedFence, step: StepNumber, lost_contact: Callable[[], bool], place: int = BEFORE_CHANGE
         ) -> None:
             def check_and_ask() -> bool:
-                self._at(FaultPoint.IN_FENCE)
+                self.at(FaultPoint.IN_FENCE)
                 return lost_contact()
 
             if place != BEFORE_CHANGE:
                 return meet(fence, step, lost_contact, place)
             meet(fence, step, check_and_ask, place)
-            self._at(FaultPoint.PAST_FENCE)
+            self.at(FaultPoint.PAST_FENCE)
             return None
 
         SharedFence.meet = meet_and_check  # type: ignore[method-assign, assignment]
@@ -95,7 +95,7 @@ class Injector:
             self._wait_at_gate(step)
             yield step
             if step.committed:
-                self._at(FaultPoint.BETWEEN_STEPS)
+                self.at(FaultPoint.BETWEEN_STEPS)
 
     def _wait_at_gate(self, step: Step) -> None:
         """A rank that is told to leave the generation does so, and comes back to the gate."""
@@ -127,7 +127,8 @@ class Injector:
             if due and self._may_begin(step):
                 yield fault
 
-    def _at(self, place: FaultPoint) -> None:
+    def at(self, place: FaultPoint) -> None:
+        """The script is at this place; loops call it for those that no hook finds."""
         for fault in self._due(place, self._job.rank):
             self._fire(fault)
 

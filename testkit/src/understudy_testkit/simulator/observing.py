@@ -72,7 +72,9 @@ def check_kill(world: "Simulation", victim: SimulatedMember) -> None:
     now, policy = world.now, world.policy
     if victim.rank is None or victim.state is None:
         return  # a spare or a joiner: it holds nothing
-    gone = victim.hung or (victim.halted is not None and now < victim.halted_until + _SLACK)
+    # A member that was busy for too long before it was held is ended for that, right after it was let go.
+    slack = 0.0 if victim.halted is Condition.TRACED else _SLACK
+    gone = victim.hung or (victim.halted is not None and now < victim.halted_until + slack)
     if gone and victim.halted is Condition.TRACED:
         raise Violation(f"8: {victim.id} (rank {victim.rank}) is held by a debugger, and was ended")
     moved_at = world.moved_at.get(victim.id, 0.0)
@@ -81,9 +83,10 @@ def check_kill(world: "Simulation", victim: SimulatedMember) -> None:
         silent = max(silent, now - victim.busy_since - victim.halted_between(victim.busy_since, now))
     limit = policy.busy_timeout / 2 if victim.phase in _IN_STEP else policy.idle_timeout
     stuck = silent >= policy.stall_floor and victim.phase in _WAITS and victim.phase not in _RECOVERS
-    if not gone and silent < limit and not stuck:
+    overdue = silent >= limit or stuck
+    if not gone and not overdue:
         raise Violation(f"8: {victim.id} (rank {victim.rank}) was ended after {silent:.1f} s in {victim.phase.value}")
-    if gone and now - victim.halted_since < policy.unresponsive_timeout:
+    if gone and not overdue and now - victim.halted_since < policy.unresponsive_timeout:
         raise Violation(f"8: {victim.id} was ended {now - victim.halted_since:.1f} s after it was stopped")
     if not policy.peer_memory and world.machine.round.state.established and _is_last_holder(world, victim):
         raise Violation(f"8: {victim.id} (rank {victim.rank}) was ended, and no other member holds its state")
