@@ -1,4 +1,4 @@
-"""A small LightningModule: accumulation, clipping, validation, metrics of all ranks, checkpoints, early stopping, a log.
+"""A small LightningModule: accumulation, clipping, validation, metrics of all ranks, checkpoints, early stopping.
 
     understudy run --nproc-per-node 2 --spares 1 examples/frameworks/lightning_module.py FOLDER
 
@@ -103,7 +103,7 @@ parser.add_argument("--epochs", type=int, default=3)
 options, _ = parser.parse_known_args()
 lightning.seed_everything(11, verbose=False)
 model = Classifier()
-data = torch.utils.data.DataLoader(Clouds(0, 124), BATCH, shuffle=True)
+data = torch.utils.data.DataLoader(Clouds(0, 118), BATCH, shuffle=True)
 held_out = torch.utils.data.DataLoader(Clouds(10_000, 34), BATCH)
 job = understudy.join()
 
@@ -112,10 +112,10 @@ def main() -> None:
     trainer = make_trainer(options.folder, options.epochs)
     understudy.protect(trainer, job)
     trainer.fit(model, data, held_out)
-    found = {"weights": [float(value.double().sum()) for value in model.state_dict().values()]}
+    found: dict[str, Any] = {"weights": [float(value.double().sum()) for value in model.state_dict().values()]}
     found |= {"metrics": {name: value.item() for name, value in trainer.callback_metrics.items()}}
-    found |= {"steps": trainer.global_step, "callbacks": [str(one.state_dict()) for one in trainer.callbacks]}
-    (options.folder / f"found-{job.rank}.json").write_text(json.dumps(found, indent=1))
+    found |= {"steps": trainer.global_step, "callbacks": [one.state_dict() for one in trainer.callbacks]}
+    (options.folder / f"found-{job.rank}.json").write_text(json.dumps(found, indent=1, default=float))
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ import pytest
 from tests.house.sources import PRODUCT, ROOT, Sources
 
 FOLDER = PRODUCT / "integrations"
-SHARED = {"__init__", "history", "wrapping"}
+SHARED = {"__init__", "history", "lightning_state", "wrapping"}
 ADAPTERS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
-FRAMEWORKS = {"accelerate", "transformers"}
+EXAMPLES = {"lightning": "lightning_module"}  # a script must not have the name of what it imports
+FRAMEWORKS = {"accelerate", "lightning", "torchmetrics", "transformers"}
 
 
 def test_nothing_of_the_product_imports_them() -> None:
@@ -27,7 +28,7 @@ def test_nothing_of_the_product_imports_them() -> None:
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_each_has_a_page_an_example_and_exact_versions(adapter: str) -> None:
     assert (ROOT / "docs" / "frameworks" / f"{adapter}.md").is_file()
-    assert (ROOT / "examples" / "frameworks" / f"{adapter}.py").is_file()
+    assert (ROOT / "examples" / "frameworks" / f"{EXAMPLES.get(adapter, adapter)}.py").is_file()
     versions = (ROOT / "constraints" / f"{adapter}.txt").read_text().splitlines()
     assert all(line.startswith("#") or line.count("==") == 1 for line in versions)
     assert f"docs/frameworks/{adapter}.md" in (ROOT / "mkdocs.yml").read_text()

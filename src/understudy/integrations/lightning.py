@@ -6,20 +6,22 @@ docs/frameworks/lightning.md says what works, what does not and what it costs.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from understudy.errors import UsageError
-from understudy.integrations.logged_metrics import LoggedMetrics
-from understudy.integrations.wrapping import around, replace
+from understudy.integrations.lightning_state import state_of
+from understudy.integrations.wrapping import around, call, replace, switch_off
 from understudy.training.job import Job
 from understudy.training.joining import join
-from understudy.training.loop_state import Fields
 
 __all__ = ["join", "protect"]
 
-_OF_CONNECTOR = ("_progress_bar_metrics", "_logged_metrics", "_callback_metrics", "_current_fx", "_first_loop_iter")
+_CALLBACKS = ("BaseFinetuning", "BatchSizeFinder", "LearningRateFinder", "ModelPruning", "StochasticWeightAveraging")
+_REFUSED = {*_CALLBACKS, "Timer", "WeightAveraging"}
+_STRATEGIES = ("DDPStrategy", "SingleDeviceStrategy")
 
 
 def protect(trainer: Any, job: Job) -> Any:
@@ -28,42 +30,41 @@ def protect(trainer: Any, job: Job) -> Any:
     from lightning.pytorch.callbacks import ModelCheckpoint
     from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 
-    window, fit, loop, entered = job.window, trainer.fit_loop, trainer.fit_loop.epoch_loop, list[bool]()
+    window, fit, loop = job.window, trainer.fit_loop, trainer.fit_loop.epoch_loop
     passes, validation, modes = loop.automatic_optimization, loop.val_loop, type(loop.val_loop._module_mode)()
 
     class First(Callback):  # type: ignore[misc]
-        """Of all callbacks. `files`: without what an attempt that was cut short has left."""
+        """Of all callbacks. `files`: checkpoints, but for what an attempt that was cut short has left."""
 
         files: set[str]
 
-        def on_fit_start(self, _: Any, module: Any) -> None:
-            _refuse(trainer, module)
-            self.files = {path for one in checkpoints() for path in one._fs.find(one.dirpath)}
-            _keep(job, trainer, module)
+        def on_fit_start(self, *_: Any) -> None:
+            saving = [one for one in trainer.checkpoint_callbacks if isinstance(one, ModelCheckpoint)]
+            self.files = {path for one in saving for path in one._fs.find(one.dirpath)}
+            schedulers = {f"scheduler {place}": one.scheduler for place, one in enumerate(trainer.lr_scheduler_configs)}
+            job.protect(model=trainer.strategy.model, optimizer=trainer.optimizers[0], **schedulers)
+            job.carry(**state_of(trainer))
             around("torch", trainer.optimizers[0], step=step)
             replace("lightning", trainer.precision_plugin, _after_closure=window.part)
             around("lightning", trainer.strategy, save_checkpoint=save_checkpoint)
-            for one in checkpoints():
+            for one in saving:
                 around("lightning", one, file_exists=file_exists, on_train_batch_end=save_if_due)
 
         def on_train_batch_end(self, *_: Any) -> None:
             if not loop._should_accumulate():
                 window.commit()
 
-    first = First()
-
-    def checkpoints() -> list[Any]:
-        return [one for one in trainer.checkpoint_callbacks if isinstance(one, ModelCheckpoint)]
+    # -- a window ------------------------------------------------------------------------------------------------------
 
     def make_closure(function: Any, batch: Any, *args: Any) -> Any:
         closure = function(batch, *args)
-        compute = closure.closure
+        part = window.part(lambda _, compute=closure.closure: compute().asdict())
 
-        def result() -> Any:
-            found = window.part(lambda _: compute().asdict())(batch) or {}
+        def outcome() -> Any:
+            found = part(batch) or {}
             return passes.output_result_cls(found.pop("loss", None), extra=found)
 
-        closure.closure = result
+        closure.closure = outcome
         return closure
 
     def step(function: Any, closure: Any = None, **options: Any) -> Any:
@@ -72,39 +73,10 @@ def protect(trainer: Any, job: Job) -> Any:
         window.part(function)(**options)
         return loss
 
-    def between(name: str, function: Any) -> Callable[..., Any]:
-        section, part = job.section(name, function), window.part(function)
-        return lambda *args: (part if loop._should_accumulate() else section)(*args)
-
-    def attempt(function: Any, fetcher: Any) -> None:
-        modes.restore(trainer.lightning_module)
-        validation._results.reset(metrics=False)
-        function(fetcher)
-
-    def end_batch(function: Any, fetcher: Any) -> None:
-        due = loop._should_check_val_fx(fetcher)
-        modes.capture(trainer.lightning_module)
-        (validate if due else attempt)(function, fetcher)
-
-    def save_if_due(function: Any, *args: Any) -> None:
-        every = function.__self__._every_n_train_steps
-        (save if every and trainer.global_step % every == 0 else _call)(function, *args)
-
-    def save_checkpoint(function: Any, checkpoint: Any, path: Any, **options: Any) -> None:
-        function(checkpoint, path, **options)
-        first.files.add(str(path))
-
-    def file_exists(function: Any, path: Any, _: Any) -> Any:
-        one = function.__self__
-        known = {path, one._fs._strip_protocol(path)} & first.files
-        there = trainer.is_global_zero and bool(known) and one._fs.exists(path)
-        return trainer.strategy.reduce_boolean_decision(there, all=False)
-
     def begin(function: Any, fetcher: Any) -> None:
         function(fetcher)
-        if entered:
-            return
-        entered.append(True)
+        _refuse(trainer, fetcher)
+        loop.on_run_start = function  # in later epochs
         fetcher.setup(job.rewinding(fit._combined_loader))
         job.enter(lambda: _rehearse(trainer))
         if job.is_joiner:
@@ -112,52 +84,57 @@ def protect(trainer: Any, job: Job) -> Any:
                 progress.total.reset_on_restart()
                 progress.current.reset_on_restart()
             loop.batch_progress.is_last_batch = False
-            fit.on_advance_start()
+            fit.on_advance_start()  # of the epoch in which its rank was
         iter(fetcher)
         fetcher.fetched = loop.batch_progress.current.ready
 
-    @job.section("end")
-    def end(function: Any) -> None:
-        function()
+    # -- sections ------------------------------------------------------------------------------------------------------
 
-    def finish(function: Any) -> None:
-        end(function)
+    def between(name: str, function: Any) -> Callable[..., None]:
+        section, part = job.section(name, function), window.part(function)
+
+        def run(*args: Any) -> None:
+            (part if loop._should_accumulate() else section)(*args)
+
+        return run
+
+    def attempt(function: Any, fetcher: Any) -> None:
+        modes.restore(trainer.lightning_module)
+        validation._results.reset(metrics=False)
+        function(fetcher)
+
+    def end_batch(function: Any, fetcher: Any) -> None:
+        if due := loop._should_check_val_fx(fetcher):
+            modes.capture(trainer.lightning_module)
+        (validate if due else call)(function, fetcher)
+
+    def save_if_due(function: Any, *args: Any) -> None:
+        every = function.__self__._every_n_train_steps
+        (save if every and trainer.global_step % every == 0 else call)(function, *args)
+
+    def save_checkpoint(function: Any, checkpoint: Any, path: Any, **options: Any) -> None:
+        function(checkpoint, path, **options)
+        first.files.add(str(path))
+
+    def file_exists(function: Any, path: Any, _: Any) -> Any:
+        files = function.__self__._fs
+        there = {path, files._strip_protocol(path)} & first.files and files.exists(path)
+        return trainer.strategy.reduce_boolean_decision(bool(there) and trainer.is_global_zero, all=False)
+
+    def end(function: Any) -> None:
+        job.section("end", function)()
         job.finish()
 
-    validate, save, end_epoch = between("validate", attempt), between("save", _call), between("end of epoch", _call)
-    nothing = {"_broadcast_sigterm_tensor": _nothing}
-    replace("lightning", loop, **nothing)
-    replace("lightning", trainer._signal_connector, register_signal_handlers=_nothing)
+    first, save, validate = First(), between("save", call), between("validate", attempt)
+    switch_off("lightning", loop, "_broadcast_sigterm_tensor")
+    switch_off("lightning", trainer._signal_connector, "register_signal_handlers")
     if job.is_joiner:
-        replace("lightning", ExperimentWriter, _check_log_dir_exists=_nothing)
+        switch_off("lightning", ExperimentWriter, "_check_log_dir_exists")  # it would delete the log of its rank
     around("lightning", passes, _make_closure=make_closure)
     around("lightning", loop, on_run_start=begin, on_advance_end=end_batch)
-    around("lightning", fit, on_advance_end=end_epoch, on_run_end=finish)
+    around("lightning", fit, on_advance_end=between("end of epoch", call), on_run_end=end)
     trainer.callbacks.insert(0, first)
     return trainer
-
-
-def _keep(job: Job, trainer: Any, module: Any) -> None:
-    """What a replacement needs, and what a part or a section must find as it was."""
-    fit, loop, strategy, connector = (
-        trainer.fit_loop,
-        trainer.fit_loop.epoch_loop,
-        trainer.strategy,
-        trainer._logger_connector,
-    )
-    schedulers = _numbered("scheduler", (config.scheduler for config in trainer.lr_scheduler_configs))
-    job.protect(model=strategy.model, optimizer=trainer.optimizers[0], **schedulers)
-    job.carry(epochs=fit.epoch_progress, batches=loop.batch_progress, validation=loop.val_loop.batch_progress)
-    job.carry(steps=loop.automatic_optimization.optim_progress, schedules=loop.scheduler_progress)
-    job.carry(stepped=Fields(loop, "_batches_that_stepped"), end=Fields(trainer, "should_stop"))
-    job.carry(connector=Fields(connector, *_OF_CONNECTOR), hook=Fields(module, "_current_fx_name"))
-    job.carry(module=Fields(module), metrics=LoggedMetrics(module, loop._results, strategy.reduce))
-    job.carry(**_numbered("fields of callback", map(Fields, trainer.callbacks)))
-    job.carry(**_numbered("callback", trainer.callbacks))
-    job.carry(**_numbered("logger", map(Fields, trainer.loggers)))
-    writers = (getattr(one, "_experiment", None) for one in trainer.loggers)
-    writers = (one if hasattr(one, "metrics_file_path") else SimpleNamespace() for one in writers)
-    job.carry(**_numbered("log", map(Fields, writers)))
 
 
 def _rehearse(trainer: Any) -> None:
@@ -169,21 +146,29 @@ def _rehearse(trainer: Any) -> None:
     trainer._logger_connector.on_batch_start(batch)
     for ready in sorted({1, trainer.accumulate_grad_batches}):
         loop.batch_progress.current.ready = ready
-        kwargs = loop._build_kwargs(OrderedDict(), batch, ready - 1)
-        loop.automatic_optimization.run(trainer.optimizers[0], ready - 1, kwargs)
+        arguments = loop._build_kwargs(OrderedDict(), batch, ready - 1)
+        loop.automatic_optimization.run(trainer.optimizers[0], ready - 1, arguments)
 
 
-def _refuse(trainer: Any, module: Any) -> None:
+def _refuse(trainer: Any, fetcher: Any) -> None:
     """What would not be exact, or could not be led to its place, is said at once."""
-
-
-def _numbered(name: str, things: Iterable[Any]) -> dict[str, Any]:
-    return {f"{name} {place}": thing for place, thing in enumerate(things)}
-
-
-def _nothing(_: Any) -> Callable[..., None]:
-    return lambda *_, **__: None
-
-
-def _call(function: Any, *args: Any) -> Any:
-    return function(*args)
+    strategy, options = (
+        type(trainer.strategy).__name__,
+        ("ckpt_path", "overfit_batches", "reload_dataloaders_every_n_epochs"),
+    )
+    wrong = {name: getattr(trainer, name) for name in options}
+    wrong |= {
+        name: True for one in trainer.callbacks for kind in type(one).__mro__ if (name := kind.__name__) in _REFUSED
+    }
+    wrong |= {
+        "manual optimization": not trainer.lightning_module.automatic_optimization,
+        "LBFGS": isinstance(trainer.optimizers[0], torch.optim.LBFGS),
+        "a gradient scaler": getattr(trainer.precision_plugin, "scaler", None),
+        f"the strategy {strategy}": strategy not in _STRATEGIES,
+        "an iterable dataset": trainer.fit_loop.max_batches == float("inf"),
+        "training_step(dataloader_iter)": hasattr(fetcher, "iterator_wrapper"),
+        "a validation interval in time": getattr(trainer, "_val_check_time_interval", None),
+        "train_time_interval": any(getattr(one, "_train_time_interval", None) for one in trainer.checkpoint_callbacks),
+    }
+    if found := [name for name, given in wrong.items() if given]:
+        raise UsageError(f"Understudy's adapter of Lightning does not work with {', '.join(found)}")
