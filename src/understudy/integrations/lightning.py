@@ -26,10 +26,12 @@ _STRATEGIES = ("DDPStrategy", "SingleDeviceStrategy")
 
 def protect(trainer: Any, job: Job) -> Any:
     """Call it before `trainer.fit()`. Returns the trainer."""
-    from lightning.pytorch import Callback
+    from lightning.pytorch import Callback, Trainer
     from lightning.pytorch.callbacks import ModelCheckpoint
     from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 
+    if not isinstance(trainer, Trainer):
+        raise UsageError("this adapter is for a Trainer of the package lightning, not of pytorch_lightning")
     window, fit, loop = job.window, trainer.fit_loop, trainer.fit_loop.epoch_loop
     passes, validation, modes = loop.automatic_optimization, loop.val_loop, type(loop.val_loop._module_mode)()
 
