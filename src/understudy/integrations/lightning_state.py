@@ -3,7 +3,7 @@
 A replacement needs all of it, and a part or a section that runs again must find it as it was.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +20,7 @@ def state_of(trainer: Any) -> dict[str, Any]:
     """By name, for `job.carry`. Fields come before `state_dict`, which knows better."""
     fit, loop, module = trainer.fit_loop, trainer.fit_loop.epoch_loop, trainer.lightning_module
     progress = (fit.epoch_progress, loop.batch_progress, loop.scheduler_progress, loop.val_loop.batch_progress)
-    groups = {
+    groups: dict[str, Iterable[Any]] = {
         "progress": [*progress, loop.automatic_optimization.optim_progress],
         "loop": [Fields(loop, "_batches_that_stepped"), Fields(trainer, "should_stop")],
         "log": [LoggedMetrics(module, loop._results, trainer.strategy.reduce)],
