@@ -8,10 +8,10 @@ import pytest
 from tests.house.sources import PRODUCT, ROOT, Sources
 
 FOLDER = PRODUCT / "integrations"
-SHARED = {"__init__", "history", "open_loaders", "wrapping"}
+SHARED = {"__init__", "history", "lightning_state", "open_loaders", "wrapping"}
 ADAPTERS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
-FRAMEWORKS = {"accelerate", "transformers"}
-EXAMPLES = {"accelerate": "accelerate_loop"}  # a script of the framework's name would be imported instead of it
+FRAMEWORKS = {"accelerate", "lightning", "torchmetrics", "transformers"}
+EXAMPLES = {"accelerate": "accelerate_loop", "lightning": "lightning_module"}  # not named as what they import
 VERSIONS = {"accelerate": "hugging_face"}
 
 

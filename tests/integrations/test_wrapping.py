@@ -8,7 +8,7 @@ import pytest
 
 from understudy.errors import UsageError
 from understudy.integrations.history import History
-from understudy.integrations.wrapping import around, replace, whole
+from understudy.integrations.wrapping import around, call, replace, switch_off, whole
 
 
 class Trainer:
@@ -35,6 +35,15 @@ def test_a_wrapper_is_given_the_former_one_and_the_arguments() -> None:
     around("pytest", trainer, step=lambda former, number, more=0: former(number) + more)
     step: Any = trainer.step
     assert step(3, more=10) == 14 and step.__doc__ == "Once."
+
+
+def test_what_is_switched_off_does_nothing() -> None:
+    trainer = Trainer()
+    switch_off("pytest", trainer, "step")
+    step: Any = trainer.step
+    assert step(3) is None and call(len, "four") == 4
+    with pytest.raises(UsageError, match=r"has no Trainer\.leap"):
+        switch_off("pytest", trainer, "leap")
 
 
 def test_a_version_without_it_is_refused_by_name() -> None:

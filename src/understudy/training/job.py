@@ -72,6 +72,11 @@ class Job:
         """Does `understudy run` stand behind this process?"""
         return self._member is not None
 
+    @property
+    def is_joiner(self) -> bool:
+        """Has this process been given the rank of a lost one? It gets the state of that when its loop begins."""
+        return self._member is not None and self._member.status.joiner
+
     # -- protect ------------------------------------------------------------------------------------------------------
 
     def protect(

@@ -152,6 +152,7 @@ class Window:
         if member is None:
             return 0
         protected = member.body.protected
+        self.state.carry("engines", member.body.engines)
         if self.state.elsewhere:
             protected.loop = self.state
         if protected.save is None:

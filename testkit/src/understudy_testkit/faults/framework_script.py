@@ -124,6 +124,52 @@ def _before_gradients(output: Any, gradients: Any, hurt: Hurt) -> None:
         output.loss.register_hook(lambda _: hurt("backward") if gradients.sync_gradients else None)
 
 
+def arm_lightning(wanted: list[str], proofs: Path) -> None:
+    from understudy.integrations import lightning
+
+    protect = lightning.protect
+
+    def armed(trainer: Any, job: Any) -> Any:
+        protect(trainer, job)
+        kills = Kills(wanted, proofs, job.rank, lambda: job.window.is_real, lambda: trainer.global_step)
+        trainer.callbacks.append(_lightning_callback(kills.hurt))
+        return trainer
+
+    lightning.protect = armed
+
+
+def _lightning_callback(hurt: Hurt) -> Any:
+    """As a callback of the user's would hurt."""
+    from lightning.pytorch import Callback
+
+    class Faults(Callback):  # type: ignore[misc]
+        def on_train_start(self, trainer: Any, module: Any) -> None:
+            network, optimizer = trainer.strategy.model, trainer.optimizers[0]
+            network.register_forward_pre_hook(lambda *_: hurt("forward") if module.training else None)
+            next(module.parameters()).register_hook(
+                lambda _: hurt("backward") if network.require_backward_grad_sync else None
+            )
+            optimizer.register_step_pre_hook(lambda *_: hurt("optimizer"))
+            optimizer.register_step_post_hook(lambda *_: hurt("after"))
+
+        def on_before_optimizer_step(self, *_: Any) -> None:
+            hurt("clip")
+
+        def on_train_batch_end(self, *_: Any) -> None:
+            hurt("log")
+
+        def on_validation_batch_end(self, *_: Any) -> None:
+            hurt("evaluation")
+
+        def on_save_checkpoint(self, *_: Any) -> None:
+            hurt("saving")
+
+        def on_train_epoch_end(self, *_: Any) -> None:
+            hurt("epoch")
+
+    return Faults()
+
+
 def _before(function: Callable[..., Any], place: str, hurt: Hurt) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         hurt(place)
@@ -132,7 +178,7 @@ def _before(function: Callable[..., Any], place: str, hurt: Hurt) -> Callable[..
     return run
 
 
-_ARMS = {"hugging_face": arm_hugging_face, "accelerate": arm_accelerate}
+_ARMS = {"accelerate": arm_accelerate, "hugging_face": arm_hugging_face, "lightning": arm_lightning}
 
 
 def main() -> None:
