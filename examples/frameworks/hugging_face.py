@@ -64,6 +64,7 @@ def make_trainer(folder: Path, epochs: int, **more: Any) -> Trainer:
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
 parser.add_argument("--epochs", type=int, default=2)
+parser.add_argument("--more", type=json.loads, default={}, help='of TrainingArguments, such as {"bf16": true}')
 options, _ = parser.parse_known_args()
 set_seed(11)
 config = GPT2Config(vocab_size=WORDS, n_positions=LENGTH, n_embd=32, n_layer=2, n_head=2, use_cache=False)
@@ -72,7 +73,7 @@ job = understudy.join()
 
 
 def main() -> None:
-    trainer = make_trainer(options.folder, options.epochs)
+    trainer = make_trainer(options.folder, options.epochs, **options.more)
     understudy.protect(trainer, job)
     trainer.train()
     digest = [float(value.double().sum()) for value in trainer.model.state_dict().values()]

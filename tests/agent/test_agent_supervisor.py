@@ -172,6 +172,7 @@ def test_the_environment_of_ranks_and_spares() -> None:
     assert WorkerSettings.from_environment(rank) == settings
     spare = worker_environment(inherited, settings, None, 8)
     assert "RANK" not in spare and "WORLD_SIZE" not in spare
+    assert rank["TORCHELASTIC_RUN_ID"] == spare["TORCHELASTIC_RUN_ID"], "Lightning asks for it, in joiners too"
     assert "OMP_NUM_THREADS" not in worker_environment(inherited, settings, Seat(rank=Rank(0)), 1)
     store = "10.0.0.1:29500"
     seat = Seat(rank=Rank(5), local_rank=1, local_world_size=4, node_rank=1, nodes=2, store_address=store)

@@ -8,9 +8,11 @@ import pytest
 from tests.house.sources import PRODUCT, ROOT, Sources
 
 FOLDER = PRODUCT / "integrations"
-SHARED = {"__init__", "history", "wrapping"}
+SHARED = {"__init__", "history", "lightning_state", "open_loaders", "wrapping"}
 ADAPTERS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
-FRAMEWORKS = {"accelerate", "transformers"}
+FRAMEWORKS = {"accelerate", "lightning", "torchmetrics", "transformers"}
+EXAMPLES = {"accelerate": "accelerate_loop", "lightning": "lightning_module"}  # not named as what they import
+VERSIONS = {"accelerate": "hugging_face"}
 
 
 def test_nothing_of_the_product_imports_them() -> None:
@@ -27,8 +29,8 @@ def test_nothing_of_the_product_imports_them() -> None:
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_each_has_a_page_an_example_and_exact_versions(adapter: str) -> None:
     assert (ROOT / "docs" / "frameworks" / f"{adapter}.md").is_file()
-    assert (ROOT / "examples" / "frameworks" / f"{adapter}.py").is_file()
-    versions = (ROOT / "constraints" / f"{adapter}.txt").read_text().splitlines()
+    assert (ROOT / "examples" / "frameworks" / f"{EXAMPLES.get(adapter, adapter)}.py").is_file()
+    versions = (ROOT / "constraints" / f"{VERSIONS.get(adapter, adapter)}.txt").read_text().splitlines()
     assert all(line.startswith("#") or line.count("==") == 1 for line in versions)
     assert f"docs/frameworks/{adapter}.md" in (ROOT / "mkdocs.yml").read_text()
 

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
 from understudy.training.data.batch_content import copy_batch, digest_batch
 
@@ -63,3 +66,13 @@ def test_what_is_not_known_has_no_digest_and_no_copy() -> None:
     assert digest_batch(np.array([object()])) is None
     with pytest.raises(TypeError, match="object cannot be copied"):
         copy_batch({"x": object()})
+
+
+def test_of_a_dtensor_counts_what_this_rank_holds() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        whole = torch.arange(6.0)
+        sharded = distribute_tensor(whole, init_device_mesh("cpu", (1,)), [Shard(0)])
+        assert digest_batch([sharded]) == digest_batch([whole]) != digest_batch([sharded + 1])
+    finally:
+        dist.destroy_process_group()

@@ -23,7 +23,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[understudy.Job]:
 
 
 def test_a_world_of_one(job: understudy.Job) -> None:
-    assert (job.rank, job.local_rank, job.world_size, job.protected) == (0, 0, 1, False)
+    assert (job.rank, job.local_rank, job.world_size, job.protected, job.is_joiner) == (0, 0, 1, False, False)
     assert dist.is_initialized() and dist.get_world_size() == 1
     dist.all_reduce(torch.ones(1))
 

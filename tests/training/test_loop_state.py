@@ -1,5 +1,6 @@
 """What a loop carries: taken and put back, and left to a replacement."""
 
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +36,23 @@ def test_named_fields_may_come_into_being_later() -> None:
     assert fields.state_dict() == {}
     thing.count = 1
     assert fields.state_dict() == {"count": 1}
+
+
+def test_fields_are_what_is_plain_when_they_are_asked_for() -> None:
+    thing = SimpleNamespace(bar=None, names={"a": 1}, counts=Counter("a"))
+    fields, names = Fields(thing), thing.names
+    taken = fields.state_dict()
+    assert taken == {"bar": None, "names": {"a": 1}, "counts": {"a": 1}}
+    thing.bar, thing.late = object(), 3  # as a progress bar is made when training begins
+    assert fields.state_dict() == {"names": {"a": 1}, "counts": {"a": 1}, "late": 3}
+    fields.load_state_dict({"names": {"b": 2}, "counts": {"b": 2}})
+    assert thing.names is names and names == {"b": 2} and thing.counts["none"] == 0, "of their own kind"
+
+
+def test_fields_of_a_module_are_those_of_its_author() -> None:
+    module: Any = torch.nn.Linear(1, 1)
+    module.losses, module._hidden = [], 1
+    assert Fields(module).state_dict() == {"in_features": 1, "out_features": 1, "losses": []}
 
 
 def test_a_name_is_carried_once() -> None:

@@ -35,7 +35,9 @@ def test_items_since_the_last_commit_come_again() -> None:
     rewinding = loader()
     found = iter(rewinding)
     assert [int(next(found)) for _ in range(2)] == expected[:2]
+    assert rewinding.is_ahead
     rewinding.committed()
+    assert not rewinding.is_ahead
     taken = rewinding.state_dict()
     assert [int(next(found)) for _ in range(3)] == expected[2:5]
     rewinding.load_state_dict(taken)
@@ -105,3 +107,25 @@ def test_a_part_may_read_across_the_end_of_an_epoch() -> None:
     joiner.load_state_dict(rewinding.state_dict())  # nothing was begun: all is read in parts
     later = endless(joiner)
     assert [int(next(later)) for _ in range(2)] == expected[10:12]
+
+
+def test_a_loader_that_can_skip_is_not_read_up_to_a_place() -> None:
+    begun: list[tuple[int, int]] = []
+
+    def begin(epoch: int, place: int) -> list[int]:
+        begun.append((epoch, place))
+        return list(range(10 * epoch + place, 10 * epoch + 4))
+
+    rewinding = Rewinding([], seed, begin)
+    assert rewinding.begins_at == (0, 0) and items(rewinding) == [0, 1, 2, 3]
+    found = iter(rewinding)
+    assert [next(found) for _ in range(2)] == [10, 11]
+    rewinding.committed()
+    taken = rewinding.state_dict()
+
+    joiner = Rewinding([], seed, begin)
+    joiner.load_state_dict(taken)
+    joiner.go_to_last_commit()
+    assert joiner.begins_at == (1, 2)
+    assert items(joiner) == [12, 13] and joiner.begins_at == (2, 0)
+    assert begun == [(0, 0), (1, 0), (1, 2)]

@@ -135,6 +135,17 @@ def test_switches_around_a_part_belong_to_it(worker: Worker) -> None:
     assert seen == [False, False] and worker.switch.sync is True
 
 
+def test_what_engines_keep_of_a_pass_is_carried(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker(monkeypatch)
+    engines = worker.member.body.engines
+    engines.makes_equal = True
+    worker.window.enter(lambda: None)
+    before = worker.window.state.take()
+    engines.makes_equal = False  # a pass without gradients
+    worker.window.state.put(before)
+    assert engines.makes_equal is True
+
+
 def test_faults_may_come_again_and_again_and_at_the_commit(worker: Worker) -> None:
     worker.attempts.outcomes = ["again"] * 4
     worker.attempts.refuses = 1
@@ -168,6 +179,13 @@ def test_an_error_of_the_script_is_its_own(worker: Worker) -> None:
 
     with pytest.raises(ValueError, match="wrong"):
         worker.window.part(wrong)()
+
+
+def test_a_call_knows_whether_it_would_be_called_again(worker: Worker) -> None:
+    assert not worker.window.runs_a_part
+    assert worker.window.part(lambda: worker.window.runs_a_part)() is True
+    worker.window.commit()
+    assert not worker.window.runs_a_part
 
 
 def test_a_loader_may_end_in_a_part(worker: Worker) -> None:

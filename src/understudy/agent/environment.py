@@ -27,6 +27,7 @@ def worker_environment(
     gets these variables in `join()`, together with its rank.
     """
     environment = base_environment(inherited, world_size)
+    environment["TORCHELASTIC_RUN_ID"] = "understudy"  # torch and trainers ask whether it is there
     if seat is not None:
         address, _, port = seat.store_address.rpartition(":")  # empty: the store is this host's own
         environment |= {

@@ -114,6 +114,15 @@ class Engines:
                     found += [(group, name, getattr(group, name)) for name in ("reduce_grads", "all_reduce_grads")]
         return found
 
+    def state_dict(self) -> dict[str, Any]:
+        """What DDP keeps of its last pass: whether the next one makes buffers equal first. After a pass without
+        gradients it does not."""
+        return {"makes_equal": [ddp.require_forward_param_sync for ddp in self._ddp]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for ddp, makes_equal in zip(self._ddp, state["makes_equal"], strict=True):
+            ddp.require_forward_param_sync = makes_equal
+
     def objection_to_parts(self) -> str | None:
         """Why a step cannot be done in parts, if it cannot."""
         if self._pipelines.exist:

@@ -10,7 +10,8 @@ from typing import Any
 
 from understudy.errors import UsageError
 from understudy.integrations.history import History
-from understudy.integrations.wrapping import around, replace
+from understudy.integrations.open_loaders import OpenLoaders
+from understudy.integrations.wrapping import around, replace, whole
 from understudy.training.job import Job
 from understudy.training.joining import join
 from understudy.training.loop_state import Fields
@@ -29,7 +30,6 @@ def protect(trainer: Any, job: Job) -> Any:
     from transformers.trainer_callback import ExportableState, TrainerCallback
 
     window, done, accelerator = job.window, list[int](), trainer.accelerator
-    loaders, before = accelerator.gradient_state.dataloader_references, list[Any]()
 
     def prepare(function: Any, *args: Any, **kwargs: Any) -> Any:
         model, loader = function(*args, **kwargs)
@@ -37,6 +37,7 @@ def protect(trainer: Any, job: Job) -> Any:
         job.protect(model=model, optimizer=trainer.optimizer, scheduler=trainer.lr_scheduler, log=log)
         job.protect(**({"scaler": accelerator.scaler} if accelerator.scaler else {}))
         job.carry(trainer=Fields(trainer, *_OF_TRAINER), state=Fields(trainer.state, *_OF_STATE, *_OF_BEST))
+        job.carry(loaders=OpenLoaders(accelerator.gradient_state))
         callbacks = [one for one in trainer.callback_handler.callbacks if isinstance(one, ExportableState)]
         job.carry(**{f"callback {place}": Fields(one) for place, one in enumerate([trainer.control, *callbacks])})
         replace("accelerate", trainer.optimizer, step=window.part)
@@ -54,11 +55,10 @@ def protect(trainer: Any, job: Job) -> Any:
 
     @job.section("log, evaluate, save")
     def between(function: Any, *args: Any, **kwargs: Any) -> None:
-        loaders[:] = before  # an evaluation that was cut short has left its own there
         function(*args, **kwargs)
 
     def if_due(function: Any, *args: Any, **kwargs: Any) -> None:
-        before[:], control = loaders, trainer.control
+        control = trainer.control
         if control.should_log or control.should_evaluate or control.should_save:
             between(function, *args, **kwargs)
 
@@ -72,7 +72,7 @@ def protect(trainer: Any, job: Job) -> Any:
         def on_step_end(self, *_: Any, **__: Any) -> None:
             window.commit()
 
-    replace("transformers", trainer, **dict.fromkeys(_PARTS, window.part))
+    replace("transformers", trainer, **dict.fromkeys(_PARTS, lambda function: window.part(whole(function))))
     replace("transformers", trainer, _finalize_training=functools.partial(job.section, "finalize"))
     around("transformers", trainer, _prepare_for_training=prepare, _run_epoch=run_epoch, train=train)
     around("transformers", trainer, _maybe_log_save_evaluate=if_due)

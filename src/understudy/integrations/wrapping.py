@@ -28,5 +28,31 @@ def around(package: str, owner: Any, **by: Callable[..., Any]) -> None:
     replace(package, owner, **{name: functools.partial(_partly, wrapper) for name, wrapper in by.items()})
 
 
+def whole(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What it returns of a DTensor, such as a norm of sharded gradients, is whole on every rank: a replacement that is
+    told of it could not communicate."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        return result.full_tensor() if hasattr(result, "full_tensor") else result
+
+    return run
+
+
 def _partly(wrapper: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
     return functools.wraps(function)(functools.partial(wrapper, function))
+
+
+def switch_off(package: str, owner: Any, *names: str) -> None:
+    """These do nothing any more."""
+    replace(package, owner, **dict.fromkeys(names, lambda _: _nothing))
+
+
+def call(function: Callable[..., Any], *args: Any) -> Any:
+    """What `around` wants of a wrapper that changes nothing."""
+    return function(*args)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass

@@ -27,7 +27,7 @@ from understudy.training.data.step_loader import StepLoader
 from understudy.training.degraded.step import next_part
 from understudy.training.epochs import ENDLESS, Epoch, Epochs, OpenEnd
 from understudy.training.member import Member
-from understudy.training.rewinding import Rewinding
+from understudy.training.rewinding import Begin, Rewinding
 from understudy.training.rng import derived_seed, seed_all
 from understudy.training.steps import ProtectedStep, RehearsalStep, Step, TailStep
 from understudy.training.warmup import allocate_normally
@@ -71,6 +71,11 @@ class Job:
     def protected(self) -> bool:
         """Does `understudy run` stand behind this process?"""
         return self._member is not None
+
+    @property
+    def is_joiner(self) -> bool:
+        """Has this process been given the rank of a lost one? It gets the state of that when its loop begins."""
+        return self._member is not None and self._member.status.joiner
 
     # -- protect ------------------------------------------------------------------------------------------------------
 
@@ -214,10 +219,11 @@ class Job:
         for name, thing in things.items():
             self.window.state.carry(name, thing)
 
-    def rewinding(self, loader: Any) -> Any:
+    def rewinding(self, loader: Any, begin: Begin | None = None) -> Any:
         """The loader, which yields the items of a window again after a fault; in a replacement it goes on where its
-        rank was. Its worker processes, and what they make ahead, stay."""
-        found = Rewinding(loader, self._seed_item)
+        rank was. Its worker processes, and what they make ahead, stay. `begin(epoch, place)`: its items from a place
+        on, for a loader that can skip; others are read up to there."""
+        found = Rewinding(loader, self._seed_item, begin)
         self.window.add_loader(found)
         return found
 

@@ -14,9 +14,10 @@ from typing import Any, Protocol
 
 import msgspec
 import torch
+from torch import nn
 
 from understudy.errors import ProtectError
-from understudy.state.encoding import pack, unpack
+from understudy.state.encoding import flatten, pack, unpack
 from understudy.state.protected_state import Stateful
 from understudy.state.rank_local_files import RankLocalFiles
 
@@ -55,22 +56,30 @@ class Carried(Protocol):
 
 
 class Fields:
-    """Attributes of an object as a state: those that are `named`, or all that are plain."""
+    """Attributes of an object as a state: those that are `named`, or all that are plain when it is asked for. Of a
+    module only public ones: the others belong to torch, and to what it is built on."""
 
     def __init__(self, thing: Any, *named: str) -> None:
-        self._thing = thing
-        self._names = named or tuple(name for name, value in vars(thing).items() if _is_plain(value))
+        self._thing, self._named = thing, named
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: getattr(self._thing, name) for name in self._names if hasattr(self._thing, name)}
+        if self._named:
+            return {name: getattr(self._thing, name) for name in self._named if hasattr(self._thing, name)}
+        return {name: value for name, value in vars(self._thing).items() if self._is_own(name) and _is_plain(value)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             present = getattr(self._thing, name, None)
             if isinstance(present, torch.Tensor) and isinstance(value, torch.Tensor) and present.shape == value.shape:
                 present.copy_(value)  # others may have been given it
+            elif isinstance(present, dict) and isinstance(value, dict):
+                present.clear()  # it may be of a kind of its own
+                present.update(value)
             else:
                 setattr(self._thing, name, value)
+
+    def _is_own(self, name: str) -> bool:
+        return not isinstance(self._thing, nn.Module) or not (name.startswith("_") or name == "training")
 
 
 class LoopState:
@@ -164,4 +173,9 @@ def packed(result: Any) -> bytes | None:
 
 
 def _is_plain(value: Any) -> bool:
-    return packed(value) is not None
+    tensors: list[torch.Tensor] = []
+    try:
+        flatten(value, "", tensors)
+    except ProtectError:
+        return False
+    return sum(tensor.nbytes for tensor in tensors) <= _MOST_OF_A_RESULT

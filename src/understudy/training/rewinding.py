@@ -2,14 +2,15 @@
 
 The loader stays what it is, with its worker processes and what they have made ahead. The items that were handed out
 since the last commit are kept, so that going back is a matter of counting. In a member that joins, the next epoch that
-is begun is the one in which the rank was, and what it had used up of that is read and dropped.
+is begun is the one in which the rank was, and what it had used up of that is read and dropped; or is skipped, where
+the loader can begin at a place.
 
 What the loader draws from the process's random streams is drawn from seeds that follow from the epoch (equally on all
 ranks, for a sampler that shuffles) and from the place of the item in it.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 _END = object()
@@ -18,12 +19,15 @@ _NONE = -2  # no epoch
 Seed = Callable[[int, int | None], None]
 """Seeds the random streams for an epoch as a whole (None), or for the item at a place of it."""
 
+Begin = Callable[[int, int], Iterable[Any]]
+"""The items of an epoch from a place on."""
+
 
 class Rewinding:
     """Iterates over `loader`; everything else of it can be asked for as before."""
 
-    def __init__(self, loader: Any, seed: Seed) -> None:
-        self._loader, self._seed = loader, seed
+    def __init__(self, loader: Any, seed: Seed, begin: Begin | None = None) -> None:
+        self._loader, self._seed, self._begin = loader, seed, begin
         self._epoch, self._place = -1, 0  # of the item that is handed out next
         self._kept: deque[Any] = deque()  # items since `_first`
         self._first = 0
@@ -37,14 +41,25 @@ class Rewinding:
     def __len__(self) -> int:
         return len(self._loader)
 
-    def __iter__(self) -> Iterator[Any]:
+    @property
+    def begins_at(self) -> tuple[int, int]:
+        """The next iteration: which epoch, and how many of its items are used up."""
         epoch, used_up = self._resumed or (self._epoch + 1, 0)
+        return max(epoch, 0), used_up
+
+    @property
+    def is_ahead(self) -> bool:
+        """Items were handed out since the last commit."""
+        return self._since != (self._epoch, self._place)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._epoch, used_up = self.begins_at
         self._resumed = None
-        self._epoch, self._place, self._first = max(epoch, 0), used_up, 0
+        self._place, self._first = used_up, 0
         self._kept.clear()
         self._seed(self._epoch, None)
-        self._items = iter(self._loader)
-        for _ in range(used_up):
+        self._items = iter(self._loader if self._begin is None else self._begin(self._epoch, used_up))
+        for _ in range(used_up if self._begin is None else 0):
             self._read()
         self._kept.clear()
         self._first = used_up

@@ -129,6 +129,11 @@ class Window:
         """False in a rehearsal, and in a window that a member which joins only goes through: nothing of it counts."""
         return self._entered and not self._rehearsing and self._told is None
 
+    @property
+    def runs_a_part(self) -> bool:
+        """What is called now would be called again after a fault."""
+        return self._inside or self._rehearsing
+
     def _end_process(self) -> None:
         """The script has come to its end, and its loop had none."""
         if self._member is not None and not self._finished and not self._member.errors.failed:
@@ -147,6 +152,7 @@ class Window:
         if member is None:
             return 0
         protected = member.body.protected
+        self.state.carry("engines", member.body.engines)
         if self.state.elsewhere:
             protected.loop = self.state
         if protected.save is None:

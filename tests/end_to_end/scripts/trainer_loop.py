@@ -123,7 +123,8 @@ class Trainer:
         self.model.eval()
         with torch.no_grad():
             mine = self.held_out[self.job.rank :: self.job.world_size] + 0.01 * torch.randn(1)
-            total = (self.model.module(mine) - mine).square().sum()
+            total = (self.model(mine) - mine).square().sum()  # DDP makes buffers equal in the first pass only
+            total += (self.model(mine) - mine).square().sum()
             self.hurt("evaluate", self.steps)
             dist.all_reduce(total)
         self.model.train()  # type: ignore[no-untyped-call]

@@ -12,6 +12,7 @@ import torch
 import xxhash
 
 from understudy.state.digests import tensor_bytes
+from understudy.state.protected_state import local
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 
@@ -19,7 +20,7 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 def digest_batch(batch: Any) -> int | None:
     """63 bits; equal digests mean equal content. None: there is something in the batch that is not known here.
 
-    Tensors and arrays are read where they are."""
+    Tensors and arrays are read where they are; of a DTensor only what this rank holds."""
     state = xxhash.xxh3_64()
     try:
         for part in _bytes_of(batch):
@@ -32,7 +33,7 @@ def digest_batch(batch: Any) -> int | None:
 def _bytes_of(value: Any) -> Iterator[bytes | memoryview]:
     if isinstance(value, torch.Tensor):
         yield f"tensor {value.dtype} {tuple(value.shape)}|".encode()
-        yield tensor_bytes(value)
+        yield tensor_bytes(local(value))
     elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
         yield f"array {value.dtype} {value.shape}|".encode()
         yield np.ascontiguousarray(value).tobytes()

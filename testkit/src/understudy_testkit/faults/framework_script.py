@@ -1,8 +1,9 @@
 """Runs an example of a framework as it is, in a worker, with faults: the example's calls of its adapter arm them.
 
-`framework_script.py FRAMEWORK EXAMPLE --proofs FOLDER [--kill PLACE:STEP:RANK ...] -- ARGUMENTS`. Places:
-forward, backward, optimizer (behind the fence, before the update), after (it), log, evaluation, saving. STEP says how
-many are behind it. A kill waits until a spare is warm, and leaves a proof.
+`framework_script.py FRAMEWORK EXAMPLE --proofs FOLDER [--kill PLACE:STEP:RANK ...] [--shard] -- ARGUMENTS`. Places:
+forward, backward, optimizer (behind the fence, before the update), after (it), log, evaluation, saving; with Accelerate
+also gathering (in an evaluation) and epoch (when the next one begins). STEP says how many are behind it. A kill waits
+until a spare is warm, and leaves a proof. `--shard`: Accelerate takes FSDP on CPUs too (`fsdp_on_cpu`, a shim).
 """
 
 import argparse
@@ -17,6 +18,7 @@ from typing import Any
 
 from understudy.detection.progress import Place
 from understudy.foundation.parenthood import children_of
+from understudy_testkit.faults import fsdp_on_cpu
 from understudy_testkit.faults.watching import look, page_of
 
 _PATIENCE = 120.0  # seconds until a spare is warm
@@ -71,6 +73,8 @@ def arm_trainer(trainer: Any, hurt: Hurt) -> None:
     parameter = next(trainer.model.parameters())
     gradients = trainer.accelerator.gradient_state
     parameter.register_hook(lambda _: hurt("backward") if gradients.sync_gradients else None)
+    if trainer.is_fsdp_enabled:  # its parameters become others, whose gradients autograd does not know
+        trainer.model.register_forward_hook(lambda *called: _before_gradients(called[-1], gradients, hurt))
     prepare = trainer._prepare_for_training
 
     def prepared(*args: Any, **kwargs: Any) -> Any:
@@ -84,6 +88,88 @@ def arm_trainer(trainer: Any, hurt: Hurt) -> None:
         setattr(trainer, name, _before(getattr(trainer, name), place, hurt))
 
 
+def arm_accelerate(wanted: list[str], proofs: Path) -> None:
+    from understudy.integrations import accelerate
+
+    protect = accelerate.protect
+
+    def armed(accelerator: Any, job: Any, loader: Any, compute: Any, model: Any) -> Any:
+        progress = accelerator._custom_objects[0]
+        kills = Kills(wanted, proofs, job.rank, lambda: job.window.is_real, lambda: progress.steps)
+        arm_accelerator(accelerator, model, kills.hurt)
+        return protect(accelerator, job, loader, compute, model)
+
+    accelerate.protect = armed
+
+
+def arm_accelerator(accelerator: Any, model: Any, hurt: Hurt) -> None:
+    """Inside of what the adapter will wrap, as the script's own code would be."""
+    optimizer, gradients = accelerator._optimizers[0].optimizer, accelerator.gradient_state
+    parameter = next(model.parameters())
+    model.register_forward_pre_hook(lambda module, *_: hurt("forward" if module.training else "evaluation"))
+    parameter.register_hook(lambda _: hurt("backward") if gradients.sync_gradients else None)
+    optimizer.register_step_pre_hook(lambda *_: hurt("optimizer"))
+    optimizer.register_step_post_hook(lambda *_: hurt("after"))
+    for owner, name, place in (
+        (accelerator._schedulers[0], "get_last_lr", "log"),
+        (accelerator, "gather_for_metrics", "gathering"),
+        (accelerator, "get_state_dict", "saving"),
+        (accelerator._dataloaders[0], "set_epoch", "epoch"),
+    ):
+        setattr(owner, name, _before(getattr(owner, name), place, hurt))
+
+
+def _before_gradients(output: Any, gradients: Any, hurt: Hurt) -> None:
+    if output.loss.requires_grad:
+        output.loss.register_hook(lambda _: hurt("backward") if gradients.sync_gradients else None)
+
+
+def arm_lightning(wanted: list[str], proofs: Path) -> None:
+    from understudy.integrations import lightning
+
+    protect = lightning.protect
+
+    def armed(trainer: Any, job: Any) -> Any:
+        protect(trainer, job)
+        kills = Kills(wanted, proofs, job.rank, lambda: job.window.is_real, lambda: trainer.global_step)
+        trainer.callbacks.append(_lightning_callback(kills.hurt))
+        return trainer
+
+    lightning.protect = armed
+
+
+def _lightning_callback(hurt: Hurt) -> Any:
+    """As a callback of the user's would hurt."""
+    from lightning.pytorch import Callback
+
+    class Faults(Callback):  # type: ignore[misc]
+        def on_train_start(self, trainer: Any, module: Any) -> None:
+            network, optimizer = trainer.strategy.model, trainer.optimizers[0]
+            network.register_forward_pre_hook(lambda *_: hurt("forward") if module.training else None)
+            next(module.parameters()).register_hook(
+                lambda _: hurt("backward") if network.require_backward_grad_sync else None
+            )
+            optimizer.register_step_pre_hook(lambda *_: hurt("optimizer"))
+            optimizer.register_step_post_hook(lambda *_: hurt("after"))
+
+        def on_before_optimizer_step(self, *_: Any) -> None:
+            hurt("clip")
+
+        def on_train_batch_end(self, *_: Any) -> None:
+            hurt("log")
+
+        def on_validation_batch_end(self, *_: Any) -> None:
+            hurt("evaluation")
+
+        def on_save_checkpoint(self, *_: Any) -> None:
+            hurt("saving")
+
+        def on_train_epoch_end(self, *_: Any) -> None:
+            hurt("epoch")
+
+    return Faults()
+
+
 def _before(function: Callable[..., Any], place: str, hurt: Hurt) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         hurt(place)
@@ -92,7 +178,7 @@ def _before(function: Callable[..., Any], place: str, hurt: Hurt) -> Callable[..
     return run
 
 
-_ARMS = {"hugging_face": arm_hugging_face}
+_ARMS = {"accelerate": arm_accelerate, "hugging_face": arm_hugging_face, "lightning": arm_lightning}
 
 
 def main() -> None:
@@ -101,9 +187,12 @@ def main() -> None:
     parser.add_argument("example")
     parser.add_argument("--proofs", type=Path, required=True)
     parser.add_argument("--kill", nargs="*", default=[])
+    parser.add_argument("--shard", action="store_true")
     own = sys.argv[1 : sys.argv.index("--")]
     options = parser.parse_args(own)
     options.proofs.mkdir(parents=True, exist_ok=True)
+    if options.shard:
+        fsdp_on_cpu.allow()
     _ARMS[options.framework](options.kill, options.proofs)
     sys.argv = [options.example, *sys.argv[sys.argv.index("--") + 1 :]]
     runpy.run_path(options.example, run_name="__main__")
