@@ -33,7 +33,7 @@ def protect(trainer: Any, job: Job) -> Any:
     if not isinstance(trainer, Trainer):
         raise UsageError("this adapter is for a Trainer of the package lightning, not of pytorch_lightning")
     window, fit, loop = job.window, trainer.fit_loop, trainer.fit_loop.epoch_loop
-    passes, validation, modes = loop.automatic_optimization, loop.val_loop, type(loop.val_loop._module_mode)()
+    passes, validation = loop.automatic_optimization, loop.val_loop
 
     class First(Callback):  # type: ignore[misc]
         """Of all callbacks. `files`: checkpoints, but for what an attempt that was cut short has left."""
@@ -101,14 +101,11 @@ def protect(trainer: Any, job: Job) -> Any:
         return run
 
     def attempt(function: Any, fetcher: Any) -> None:
-        modes.restore(trainer.lightning_module)
-        validation._results.reset(metrics=False)
+        validation._results.reset(metrics=False)  # an attempt that was cut short has left some
         function(fetcher)
 
     def end_batch(function: Any, fetcher: Any) -> None:
-        if due := loop._should_check_val_fx(fetcher):
-            modes.capture(trainer.lightning_module)
-        (validate if due else call)(function, fetcher)
+        (validate if loop._should_check_val_fx(fetcher) else call)(function, fetcher)
 
     def save_if_due(function: Any, *args: Any) -> None:
         every = function.__self__._every_n_train_steps

@@ -23,6 +23,7 @@ def state_of(trainer: Any) -> dict[str, Any]:
     groups: dict[str, Iterable[Any]] = {
         "progress": [*progress, loop.automatic_optimization.optim_progress],
         "loop": [Fields(loop, "_batches_that_stepped"), Fields(trainer, "should_stop")],
+        "modes": [Modes(trainer, module)],
         "log": [LoggedMetrics(module, loop._results, trainer.strategy.reduce)],
         "connector": [Fields(trainer._logger_connector, *_OF_CONNECTOR)],
         "module": [Fields(module, "_current_fx_name"), Fields(module)],
@@ -38,6 +39,22 @@ def _writer_of(logger: Any) -> Any:
     """Of a CSV log, on rank 0: a replacement goes on in the file of its rank."""
     writer = getattr(logger, "_experiment", None)
     return writer if hasattr(writer, "metrics_file_path") else SimpleNamespace()
+
+
+class Modes:
+    """Which modules are in evaluation mode. What is taken is always taken while the trainer trains: a validation that
+    was cut short has left both as they are in it."""
+
+    def __init__(self, trainer: Any, module: Any) -> None:
+        self._trainer, self._module = trainer, module
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"evaluated": [name for name, one in self._module.named_modules() if not one.training]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._trainer.training = True
+        for name, one in self._module.named_modules():
+            one.training = name not in state["evaluated"]
 
 
 class LoggedMetrics:
