@@ -325,7 +325,7 @@ def test_shards_at_other_places_are_no_twins(fake_world: Any) -> None:
     assert keys[0] != keys[1]
 
 
-def test_what_a_loop_carries_is_given_to_a_receiver_and_is_in_no_digest() -> None:
+def test_what_is_carried_is_given_to_a_receiver_and_is_in_no_digest() -> None:
     class Loop:
         def __init__(self, record: bytes) -> None:
             self.record = record
@@ -337,12 +337,12 @@ def test_what_a_loop_carries_is_given_to_a_receiver_and_is_in_no_digest() -> Non
             self.record = state["record"]
 
     def protected(record: bytes) -> Protected:
-        found = Protected(loop=Loop(record))
+        found = Protected(carried={"loop": Loop(record)})
         found.objects["best"] = Loop(b"the same")
         return found
 
     giver, taker = protected(b"of rank 1"), protected(b"")
     assert giver.digest_extras() == taker.digest_extras() and giver.twin_key({}) == taker.twin_key({})
     taker.install(giver.inventory())
-    assert isinstance(taker.loop, Loop) and taker.loop.record == b"of rank 1"
+    assert taker.carried["loop"].state_dict() == {"record": b"of rank 1"}
     assert giver.changed_beside_optimizers() == ["best"]

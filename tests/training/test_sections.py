@@ -31,7 +31,9 @@ class StandIn:
         fence = SimpleNamespace(meet=self._meet)
         fences: Any = SimpleNamespace(of=lambda _generation: fence)
         self.small = b"before"
+        self.kept: list[int] = []  # what only this rank has, for the step after these
         body: Any = SimpleNamespace(
+            arrive=self.kept.append,
             remember=int,
             forget=int,
             put_back=self._put_back,
@@ -39,7 +41,7 @@ class StandIn:
             put_small_state=lambda content: setattr(self, "small", content),
         )
         self.body = body
-        rank_local: Any = SimpleNamespace(inherit_before=int, arrive=int)
+        rank_local: Any = SimpleNamespace(inherit_before=int)
         recovery: Any = SimpleNamespace(recover=self._recover)
         errors: Any = SimpleNamespace(report=lambda error, _step: self.reported.append(error))
         self.tail = TailResults(self.said.append)
@@ -80,6 +82,7 @@ def test_sections_are_counted_seeded_and_fenced_each_at_its_place(member: StandI
     assert member.sections.run("save", lambda: None) is None
     assert member.seeds == [(4, 0), (4, 1)] and member.met == [(4, AFTER_STEP), (4, AFTER_STEP + 1)]
     assert member.tail.done == 2 and member.said == []
+    assert member.kept == [4, 4]  # a section may change it: an evaluation through DDP makes buffers equal
 
 
 def test_in_a_step_or_in_another_section_it_is_the_function_alone(member: StandIn) -> None:

@@ -50,9 +50,8 @@ class Protected:
     objects: dict[str, Stateful] = field(default_factory=dict)
     save: SaveFunction | None = None
     load: SaveFunction | None = None
-    loop: Stateful | None = None
-    """What a replacement on another host would have to know of a loop that is not ours. It differs from rank to rank,
-    and is in no digest of what ranks hold."""
+    carried: dict[str, Stateful] = field(default_factory=dict)
+    """What a receiver gets as well, though it may differ from rank to rank: it is in no digest of what ranks hold."""
     unnamed: list[torch.optim.Optimizer] = field(default_factory=list)
     """Optimizers that are known only because they stepped; their state is the business of `save` and `load`."""
 
@@ -136,20 +135,21 @@ class Protected:
         )
 
     def inventory(self) -> Inventory:
-        plain, loose = self._beside_tensors({} if self.loop is None else {"loop": self.loop.state_dict()})
+        plain, loose = self._beside_tensors({name: thing.state_dict() for name, thing in self.carried.items()})
         tensors = {**dict(self.parameters()), **dict(self.optimizer_tensors()), **loose}
         if self.save is not None:
             tensors[f"{_FILE}/0"] = self.saved_bytes(self.save)
         return Inventory(tensors, plain)
 
-    def _beside_tensors(self, further: dict[str, Any] | None = None) -> tuple[bytes, dict[str, torch.Tensor]]:
+    def _beside_tensors(self, carried: dict[str, Any] | None = None) -> tuple[bytes, dict[str, torch.Tensor]]:
         """Options, objects and the like; and the tensors that objects hold."""
         loose: list[torch.Tensor] = []
         scalars = {path: value for path, value in self._optimizer_entries() if not isinstance(value, torch.Tensor)}
         groups = {name: group_options(optimizer) for name, optimizer in self.optimizers.items()}
         objects = {name: thing.state_dict() for name, thing in self.objects.items()}
         learns = {path: parameter.requires_grad for path, parameter in self._named_parameters()}
-        state = {"scalars": scalars, "groups": groups, "objects": objects, "learns": learns, **(further or {})}
+        state = {"scalars": scalars, "groups": groups, "objects": objects, "learns": learns}
+        state |= {} if carried is None else {"carried": carried}
         plain = flatten(state, "state", loose)
         held = {f"{_OBJECT}/{place}": local(tensor) for place, tensor in enumerate(loose)}
         return msgspec.msgpack.encode(plain), held
@@ -182,8 +182,8 @@ class Protected:
             parameter.requires_grad_(plain["learns"].get(path, parameter.requires_grad))
         for name, state in plain["objects"].items():
             self.objects[name].load_state_dict(state)
-        if self.loop is not None and "loop" in plain:
-            self.loop.load_state_dict(plain["loop"])
+        for name, state in plain.get("carried", {}).items():
+            self.carried[name].load_state_dict(state)
         if self.load is not None:
             self.load_bytes(self.load, inventory.tensors[f"{_FILE}/0"])
 

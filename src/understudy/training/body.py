@@ -20,6 +20,27 @@ from understudy.training.rank_local.state import RankLocalState
 from understudy.training.step_inspector import StepInspector
 
 
+class Passes:
+    """What DDP keeps of its last pass (`Engines.state_dict`), as it was where this rank would begin again: a step, a
+    section, or the code after a step. A replacement begins there too."""
+
+    def __init__(self, engines: Engines) -> None:
+        self._engines, self._then = engines, engines.state_dict()
+
+    def remember(self) -> None:
+        self._then = self._engines.state_dict()
+
+    def put_back(self) -> None:
+        self._engines.load_state_dict(self._then)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._then
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._then = state
+        self.put_back()
+
+
 class Body:
     """Of one member."""
 
@@ -35,7 +56,7 @@ class Body:
         late_fence: LateFence,
     ) -> None:
         self.protected, self.engines, self.inspector, self.late_fence = protected, engines, inspector, late_fence
-        self._buffers = buffers
+        self._buffers, self._passes = buffers, Passes(engines)
         self._rank_local, self._rank_local_buffers = rank_local, rank_local_buffers
         self._objects: dict[str, Any] = {}
         self._settings: list[tuple[dict[str, Any], dict[str, Any]]] = []
@@ -45,6 +66,8 @@ class Body:
         found = list(modules)
         self.engines.use(found)
         self._buffers.use(found)
+        self._passes.remember()
+        self.protected.carried["passes"] = self._passes
 
     def watch(self) -> None:
         self.inspector.watch()
@@ -53,6 +76,7 @@ class Body:
         """Before the random numbers of the step are seeded."""
         self.engines.waits.begin()
         self._buffers.remember()
+        self._passes.remember()
 
     def begin_rank_local(self, step: int) -> None:
         """After they are."""
@@ -85,16 +109,19 @@ class Body:
     def committed(self) -> None:
         self.late_fence.committed()
         self._buffers.learn()
+        self._passes.remember()
 
     def put_back_buffers(self) -> None:
         """The attempt does not count: the forward pass may have changed some."""
         self._buffers.restore()
+        self._passes.put_back()
 
     # -- between steps -------------------------------------------------------------------------------------------------
 
     def remember(self) -> None:
         """Before a section, which may have to run again: what is small, and what it is known to change."""
         self._buffers.remember()
+        self._passes.remember()
         self._rank_local.remember()
         self._objects = {name: copy.deepcopy(thing.state_dict()) for name, thing in self.protected.objects.items()}
         self._settings = [(group, _settings_of(group)) for group in self._groups()]
@@ -102,6 +129,7 @@ class Body:
     def put_back(self) -> None:
         self._buffers.restore()
         self._buffers.remember()
+        self._passes.put_back()
         self._rank_local.put_back()
         for name, state in self._objects.items():
             self.protected.objects[name].load_state_dict(copy.deepcopy(state))
@@ -111,6 +139,7 @@ class Body:
     def forget(self) -> None:
         """The section is over."""
         self._objects, self._settings = {}, []
+        self._passes.remember()
 
     def small_state(self) -> bytes:
         """What the rest of a step may read and change beside parameters: schedulers and the like, learning rates."""

@@ -112,7 +112,7 @@ class Sections:
     def _over(self, step: StepNumber, name: str, result: Any) -> Any:
         self._tail.keep_value(name, result, self._small_state())
         self._last[name] = result
-        self._rank_local.arrive(step)
+        self._body.arrive(step)  # it may have changed what only this rank has
         self._body.forget()
         return result
 

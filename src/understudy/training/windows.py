@@ -154,7 +154,7 @@ class Window:
         protected = member.body.protected
         self.state.carry("engines", member.body.engines)
         if self.state.elsewhere:
-            protected.loop = self.state
+            protected.carried["loop"] = self.state
         if protected.save is None:
             register_optimizer_step_pre_hook(Unprotected(protected).refuse)
         if member.status.joiner:

@@ -89,7 +89,7 @@ def train(options: argparse.Namespace) -> None:
         totals = torch.zeros(3)
         with torch.no_grad():
             for picture, kind in held_out:
-                scores = bare(picture[None])
+                scores = model(picture[None])
                 loss = cross_entropy(scores, torch.tensor([kind]))
                 totals += torch.stack([loss, (scores.argmax() == kind).float(), torch.tensor(1.0)])
         faults.at(FaultPoint.EVALUATION)
