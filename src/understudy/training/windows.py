@@ -394,9 +394,9 @@ class Window:
     def _end_told(self, record: Record) -> None:
         member = self._member
         assert member is not None
+        member.body.put_back()
         if record.after is not None:
             self.state.put(record.after)
-        member.body.put_back()
         member.body.forget()
         self._told = None
 
