@@ -203,6 +203,7 @@ class Window:
         if record is None:
             raise TransferError(f"what rank {member.world.rank} carried in its loop before step {holds} was not kept")
         self._number = record.window
+        member.body.remember()  # where the window counts, what the rest of it changes has been received already
         for loader in self._loaders:
             loader.forget()
         self.state.put(record.begun)
@@ -210,13 +211,13 @@ class Window:
             loader.go_to_last_commit()
         if begun is not None:
             self._begun = begun
+            member.body.forget()
             return
         self._told = self.state.record = record
         if member.status.in_tail:
             self.state.forget_sections_from(member.tail.foretold)
         else:
             member.tail.foretell([(mark.name, mark.value) for mark in record.sections])
-        member.body.remember()  # what the rest of the window changes has been received already
         if record.small:
             member.body.put_small_state(record.small)  # but it must read what was there
         member.status.go_on_between_steps()
