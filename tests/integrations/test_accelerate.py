@@ -48,7 +48,7 @@ class Accelerator:
         yield
 
     def backward(self, loss: torch.Tensor) -> None:
-        (loss / self.steps).backward()
+        (loss / self.steps).backward()  # type: ignore[no-untyped-call]
 
     def clip_grad_norm_(self, parameters: Any, most: float) -> Any:
         return nn.utils.clip_grad_norm_(parameters, most)

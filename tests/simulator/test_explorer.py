@@ -2,6 +2,7 @@
 
 import pytest
 
+from understudy.foundation.ids import MemberId
 from understudy_testkit.simulator.explorer import explore, opening
 from understudy_testkit.simulator.phases import MemberPhase
 from understudy_testkit.simulator.script import Script
@@ -52,10 +53,11 @@ def test_a_world_without_a_fence_must_be_all_twins() -> None:
 
 def test_a_member_that_was_interrupted_in_an_evaluation_says_so_in_every_generation() -> None:
     """As a real one does: its script still stands there."""
+    survivor = MemberId("m-1")
     branch = opening(Script(world_size=3, steps=2, fenced=True, tail_every=2, tail_length=1), spares=1, faults=2)
-    while branch.members["m-1"].phase is not MemberPhase.EVALUATING:
+    while branch.members[survivor].phase is not MemberPhase.EVALUATING:
         branch.happen(next(choice for choice in branch.choices() if choice[0] != "kill"))
-    for other in ("m-0", "m-2"):
+    for other in (MemberId("m-0"), MemberId("m-2")):
         branch.happen(("kill", other))
-        branch.happen(("member hears", "m-1"))
-        assert branch.members["m-1"].phase is MemberPhase.UNWOUND and branch.members["m-1"].position().in_tail
+        branch.happen(("member hears", survivor))
+        assert branch.members[survivor].position().in_tail

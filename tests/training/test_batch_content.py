@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -69,7 +70,7 @@ def test_what_is_not_known_has_no_digest_and_no_copy() -> None:
 
 
 def test_of_a_dtensor_counts_what_this_rank_holds() -> None:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
         whole = torch.arange(6.0)
         sharded = distribute_tensor(whole, init_device_mesh("cpu", (1,)), [Shard(0)])
