@@ -346,3 +346,6 @@ def test_what_is_carried_is_given_to_a_receiver_and_is_in_no_digest() -> None:
     taker.install(giver.inventory())
     assert taker.carried["loop"].state_dict() == {"record": b"of rank 1"}
     assert giver.changed_beside_optimizers() == ["best"]
+    older = Protected(objects={"best": Loop(b"")})  # another version, which does not know of it
+    older.install(giver.inventory())
+    assert older.objects["best"].state_dict() == {"record": b"the same"} and older.carried == {}

@@ -182,8 +182,10 @@ class Protected:
             parameter.requires_grad_(plain["learns"].get(path, parameter.requires_grad))
         for name, state in plain["objects"].items():
             self.objects[name].load_state_dict(state)
-        for name, state in plain.get("carried", {}).items():
-            self.carried[name].load_state_dict(state)
+        given = plain.get("carried", {})
+        for name, thing in self.carried.items():
+            if name in given:  # a neighbouring version may carry other things
+                thing.load_state_dict(given[name])
         if self.load is not None:
             self.load_bytes(self.load, inventory.tensors[f"{_FILE}/0"])
 
