@@ -15,6 +15,7 @@ not pay for (or depend on) torch.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from understudy.training.data.seeded import Seeded
     from understudy.training.data.step_data import Batches, StepData
     from understudy.training.job import Job
     from understudy.training.joining import join
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Batches", "Job", "Step", "StepData", "join"]
+__all__ = ["Batches", "Job", "Seeded", "Step", "StepData", "join"]
 
 _HOMES = {
     "Batches": "understudy.training.data.step_data",
+    "Seeded": "understudy.training.data.seeded",
     "StepData": "understudy.training.data.step_data",
     "Job": "understudy.training.job",
     "join": "understudy.training.joining",

@@ -10,8 +10,12 @@ from tests.house.sources import PRODUCT, ROOT, Sources
 FOLDER = PRODUCT / "integrations"
 SHARED = {"__init__", "history", "lightning_state", "open_loaders", "wrapping"}
 ADAPTERS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
-FRAMEWORKS = {"accelerate", "lightning", "torchmetrics", "transformers"}
-EXAMPLES = {"accelerate": "accelerate_loop", "lightning": "lightning_module"}  # not named as what they import
+FRAMEWORKS = {"accelerate", "lightning", "torchmetrics", "torchtitan", "transformers"}
+EXAMPLES = {  # not named as what they import
+    "accelerate": "accelerate_loop",
+    "lightning": "lightning_module",
+    "torchtitan": "torchtitan_debug",
+}
 VERSIONS = {"accelerate": "hugging_face"}
 
 

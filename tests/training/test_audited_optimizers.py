@@ -42,6 +42,26 @@ def test_a_container_of_several() -> None:
     assert optimizers_within(SimpleNamespace(optimizers={"a": one, "b": Wrapper(two)}, **methods)) == [one, two]
 
 
+class Container(torch.optim.Optimizer):
+    """A real optimizer, with the parameters of those that it calls, as torchtitan's."""
+
+    def __init__(self, *optimizers: torch.optim.Optimizer) -> None:
+        self.optimizers = list(optimizers)
+        super().__init__([part for one in optimizers for group in one.param_groups for part in group["params"]], {})
+
+
+def test_a_container_that_is_an_optimizer_changes_nothing_itself() -> None:
+    model = nn.Linear(2, 2)
+    known = sgd(model)
+    protected = Protected()
+    protected.modules["model"], protected.optimizers["optimizer"] = model, known
+    unprotected = Unprotected(protected)
+    assert optimizers_within(Container(known)) == [known]
+    unprotected.refuse(Container(known))
+    with pytest.raises(UsageError, match=r"SGD.* is not protected itself"):
+        unprotected.refuse(sgd(model))
+
+
 def test_what_is_no_wrapper() -> None:
     optimizer = sgd(nn.Linear(2, 2))
     assert optimizers_within(optimizer) == []

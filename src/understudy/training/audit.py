@@ -66,10 +66,10 @@ class Unprotected:
 
     def refuse(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """One that changes protected parameters, and is not protected itself: a replacement would not have its state,
-        and ranks would not wait for each other before it changes something."""
+        and ranks would not wait for each other before it changes something. A container changes nothing itself."""
         if id(optimizer) in self._harmless:
             return
-        if any(optimizer is known for known in self._protected.optimizers.values()):
+        if optimizers_within(optimizer) or any(optimizer is known for known in self._protected.optimizers.values()):
             self._harmless.add(id(optimizer))
             return
         parameters = {id(part) for module in self._protected.modules.values() for part in module.parameters()}

@@ -28,6 +28,8 @@ _ARG_START, _ARG_END = 45, 46  # fields of /proc/self/stat, counted after the na
 _ADOPTION_LIMIT = 10.0  # seconds that the kernel may take to make the agent our parent
 _READ_WHEN_LOADED = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "DNNL_", "ONEDNN_", "ATEN_", "TORCH", "PYTORCH_")
 """Variables that the engine's libraries read while they are loaded: too early for a script that sets them itself."""
+_SET_BY_TORCH = {"TORCHINDUCTOR_CACHE_DIR"}
+"""torch sets it when something is to be compiled, which may be above `join`, and reads it each time."""
 
 _forked_with: dict[str, str] | None = None
 _command: tuple[str, ...] = ()
@@ -138,7 +140,7 @@ def start_again_if_unlike_the_others() -> None:
         return
     changed = sorted(
         name
-        for name in _forked_with.keys() | os.environ.keys()
+        for name in (_forked_with.keys() | os.environ.keys()) - _SET_BY_TORCH
         if name.startswith(_READ_WHEN_LOADED) and _forked_with.get(name) != os.environ.get(name)
     )
     if not changed:

@@ -27,6 +27,7 @@ from understudy.training.data.step_loader import StepLoader
 from understudy.training.degraded.step import next_part
 from understudy.training.epochs import ENDLESS, Epoch, Epochs, OpenEnd
 from understudy.training.member import Member
+from understudy.training.positions import PositionedLoader, Positions
 from understudy.training.rewinding import Begin, Rewinding
 from understudy.training.rng import derived_seed, seed_all
 from understudy.training.steps import ProtectedStep, RehearsalStep, Step, TailStep
@@ -222,9 +223,14 @@ class Job:
     def rewinding(self, loader: Any, begin: Begin | None = None) -> Any:
         """The loader, which yields the items of a window again after a fault; in a replacement it goes on where its
         rank was. Its worker processes, and what they make ahead, stay. `begin(epoch, place)`: its items from a place
-        on, for a loader that can skip; others are read up to there."""
-        found = Rewinding(loader, self._seed_item, begin)
-        self.window.add_loader(found)
+        on, for a loader that can skip. A loader that knows its position (`state_dict`) is put there; others are read
+        up to there."""
+        positions = None
+        if begin is None and isinstance(loader, PositionedLoader):
+            positions = Positions(loader)
+            begin = positions.begin
+        found = Rewinding(loader, self._seed_item, begin, positions)
+        self.window.add_loader(found, positions)
         return found
 
     def enter(self, rehearse: Callable[[], Any]) -> int:

@@ -3,7 +3,7 @@
 The loader stays what it is, with its worker processes and what they have made ahead. The items that were handed out
 since the last commit are kept, so that going back is a matter of counting. In a member that joins, the next epoch that
 is begun is the one in which the rank was, and what it had used up of that is read and dropped; or is skipped, where
-the loader can begin at a place.
+the loader can begin at a place, or knows its position (`positions`).
 
 What the loader draws from the process's random streams is drawn from seeds that follow from the epoch (equally on all
 ranks, for a sampler that shuffles) and from the place of the item in it.
@@ -12,6 +12,8 @@ ranks, for a sampler that shuffles) and from the place of the item in it.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+from understudy.training.positions import Positions
 
 _END = object()
 _NONE = -2  # no epoch
@@ -26,8 +28,9 @@ Begin = Callable[[int, int], Iterable[Any]]
 class Rewinding:
     """Iterates over `loader`; everything else of it can be asked for as before."""
 
-    def __init__(self, loader: Any, seed: Seed, begin: Begin | None = None) -> None:
-        self._loader, self._seed, self._begin = loader, seed, begin
+    def __init__(self, loader: Any, seed: Seed, begin: Begin | None = None, positions: Positions | None = None) -> None:
+        """`positions`: of the same loader, whose `begin` is given."""
+        self._loader, self._seed, self._begin, self._positions = loader, seed, begin, positions
         self._epoch, self._place = -1, 0  # of the item that is handed out next
         self._kept: deque[Any] = deque()  # items since `_first`
         self._first = 0
@@ -95,6 +98,8 @@ class Rewinding:
             self._kept.popleft()
             self._first += 1
         self._since = (self._epoch, self._place)
+        if self._positions is not None and len(self._kept) == 0:
+            self._positions.reached(self._epoch, self._place)
 
     def state_dict(self) -> dict[str, Any]:
         return {"epoch": self._epoch, "place": self._place, "since": list(self._since)}

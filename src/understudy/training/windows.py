@@ -28,6 +28,7 @@ from understudy.state.encoding import unpack
 from understudy.training.audit import Unprotected
 from understudy.training.loop_state import LoopState, Record, packed
 from understudy.training.member import Member
+from understudy.training.positions import Positions
 from understudy.training.rewinding import Rewinding
 from understudy.training.steps import RehearsalStep, Step
 from understudy.training.warmup import allocate_normally
@@ -55,8 +56,10 @@ class Window:
         self._told: Record | None = None  # of a window that counts already, which a joiner goes through
         self._begun: Record | None = None  # of the window that a joiner begins
 
-    def add_loader(self, loader: Rewinding) -> None:
+    def add_loader(self, loader: Rewinding, positions: Positions | None) -> None:
         self.state.carry(f"loader {len(self._loaders)}", loader)
+        if positions is not None:
+            self.state.carry(f"position of loader {len(self._loaders)}", positions)
         self._loaders.append(loader)
 
     # -- for the ledger -----------------------------------------------------------------------------------------------

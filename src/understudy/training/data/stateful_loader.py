@@ -11,10 +11,11 @@ replacement that opens a loader in the middle of an epoch must not shift the str
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 from understudy.errors import ProtectError, UsageError
 from understudy.training.data.batch_content import copy_batch, digest_batch
+from understudy.training.positions import PositionedLoader
 from understudy.training.rng import derived_seed, seed_all, undisturbed
 
 _LOADER = 0x10AD  # makes the loader's seeds differ from the step's
@@ -23,15 +24,6 @@ _CHANGED = (
     "the body of step {step} runs again. It had changed its batch in place, and the loader gave another batch when it "
     "was put back to read it once more. Let the body leave its batch as it is: x = x / 255 instead of x.div_(255)"
 )
-
-
-@runtime_checkable
-class PositionedLoader(Protocol):
-    """What a loader must have to be shipped."""
-
-    def __iter__(self) -> Iterator[Any]: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state_dict: dict[str, Any]) -> object: ...
 
 
 class LoaderData:

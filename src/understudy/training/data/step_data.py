@@ -15,8 +15,9 @@ from understudy.errors import ProtectError, UsageError
 from understudy.state.digests import digest_text
 from understudy.state.encoding import pack
 from understudy.training.data.sampler_order import Say
-from understudy.training.data.stateful_loader import LoaderData, PositionedLoader
+from understudy.training.data.stateful_loader import LoaderData
 from understudy.training.data.step_loader import StepLoader
+from understudy.training.positions import PositionedLoader
 
 
 @runtime_checkable

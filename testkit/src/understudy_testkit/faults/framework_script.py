@@ -4,9 +4,14 @@
 forward, backward, optimizer (behind the fence, before the update), after (it), log, evaluation, saving; with Accelerate
 also gathering (in an evaluation) and epoch (when the next one begins). STEP says how many are behind it. A kill waits
 until a spare is warm, and leaves a proof. `--shard`: Accelerate takes FSDP on CPUs too (`fsdp_on_cpu`, a shim).
+torchtitan takes CPUs only by `titan_on_cpu`, a shim as well. `--times FOLDER`: each rank writes down when each of its
+optimizer steps was over. `--bare`: the adapter does nothing, for a run under torchrun.
 """
 
 import argparse
+import atexit
+import importlib
+import json
 import os
 import runpy
 import signal
@@ -14,11 +19,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from understudy.detection.progress import Place
 from understudy.foundation.parenthood import children_of
-from understudy_testkit.faults import fsdp_on_cpu
+from understudy.training.audit import optimizers_within
+from understudy_testkit.faults import fsdp_on_cpu, titan_on_cpu
 from understudy_testkit.faults.watching import look, page_of
 
 _PATIENCE = 120.0  # seconds until a spare is warm
@@ -170,6 +180,36 @@ def _lightning_callback(hurt: Hurt) -> Any:
     return Faults()
 
 
+def arm_torchtitan(wanted: list[str], proofs: Path) -> None:
+    from understudy.integrations import torchtitan
+
+    protect = torchtitan.protect
+
+    def armed(trainer: Any, job: Any) -> Any:
+        kills = Kills(wanted, proofs, job.rank, lambda: job.window.is_real, lambda: trainer.step - 1)
+        arm_titan(trainer, kills.hurt)
+        return protect(trainer, job)
+
+    torchtitan.protect = armed
+
+
+def arm_titan(trainer: Any, hurt: Hurt) -> None:
+    """Inside of what the adapter will wrap, as torchtitan's own code would be."""
+    from torchtitan.distributed import utils
+
+    [model], [optimizer] = trainer.model_parts, trainer.optimizers.optimizers
+    model.register_forward_pre_hook(lambda module, *_: hurt("forward" if module.training else "evaluation"))
+    model.layers["0"].register_full_backward_pre_hook(lambda *_: hurt("backward"))
+    optimizer.register_step_pre_hook(lambda *_: hurt("optimizer"))
+    optimizer.register_step_post_hook(lambda *_: hurt("after"))
+    for owner, name, place in (
+        (utils, "clip_grad_norm_", "clip"),
+        (utils, "dist_max", "log"),
+        (trainer.checkpointer, "dcp_save", "saving"),
+    ):
+        setattr(owner, name, _before(getattr(owner, name), place, hurt))
+
+
 def _before(function: Callable[..., Any], place: str, hurt: Hurt) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         hurt(place)
@@ -178,7 +218,41 @@ def _before(function: Callable[..., Any], place: str, hurt: Hurt) -> Callable[..
     return run
 
 
-_ARMS = {"accelerate": arm_accelerate, "hugging_face": arm_hugging_face, "lightning": arm_lightning}
+def strip(framework: str) -> None:
+    """As if the example did not name Understudy."""
+    adapter: Any = importlib.import_module(f"understudy.integrations.{framework}")
+    nothing = SimpleNamespace(section=lambda _name: lambda function: function)
+    adapter.join = lambda: _gloo() if framework == "torchtitan" else nothing  # the others make groups themselves
+    adapter.protect = lambda thing, _job, *rest: (range, *rest[:2]) if framework == "accelerate" else thing
+
+
+def _gloo() -> None:
+    """What torchtitan's `init_distributed` would do, and what it does behind the first step, but for a CPU."""
+    from torchtitan.distributed import utils
+
+    torch.distributed.init_process_group("gloo")
+    torch.autograd.set_multithreading_enabled(False)
+    utils.set_pg_timeouts = lambda **_: None
+
+
+def write_times(folder: Path) -> None:
+    times = list[float]()
+
+    def note(optimizer: Any, *_: Any) -> None:
+        if not optimizers_within(optimizer):
+            times.append(time.monotonic())
+
+    register_optimizer_step_post_hook(note)
+    folder.mkdir(parents=True, exist_ok=True)
+    atexit.register(lambda: (folder / os.environ["RANK"]).write_text(json.dumps(times)))
+
+
+_ARMS = {
+    "accelerate": arm_accelerate,
+    "hugging_face": arm_hugging_face,
+    "lightning": arm_lightning,
+    "torchtitan": arm_torchtitan,
+}
 
 
 def main() -> None:
@@ -188,12 +262,21 @@ def main() -> None:
     parser.add_argument("--proofs", type=Path, required=True)
     parser.add_argument("--kill", nargs="*", default=[])
     parser.add_argument("--shard", action="store_true")
+    parser.add_argument("--times", type=Path)
+    parser.add_argument("--bare", action="store_true")
     own = sys.argv[1 : sys.argv.index("--")]
     options = parser.parse_args(own)
     options.proofs.mkdir(parents=True, exist_ok=True)
     if options.shard:
         fsdp_on_cpu.allow()
-    _ARMS[options.framework](options.kill, options.proofs)
+    if options.framework == "torchtitan":
+        titan_on_cpu.allow()
+    if options.times is not None:
+        write_times(options.times)
+    if options.bare:
+        strip(options.framework)
+    else:
+        _ARMS[options.framework](options.kill, options.proofs)
     sys.argv = [options.example, *sys.argv[sys.argv.index("--") + 1 :]]
     runpy.run_path(options.example, run_name="__main__")
 
