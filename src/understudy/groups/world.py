@@ -4,6 +4,9 @@ A joiner begins in a sandbox: its groups have no peers (torch's fake backend), b
 backend, so that its script and its engines take the same way as those of the others did. What the rank heard from
 others in its setup it hears from the replayer.
 
+A script may make groups on that backend itself, because nothing is ever said in them (torchtitan does for dimensions of
+a mesh that are not in use). They stay what they are.
+
 Every group keeps its identity over a regroup: the ProcessGroup object, DDP's reducer, FSDP2, DeviceMesh and groups that
 the script holds go on working with new peers behind them.
 
@@ -35,6 +38,7 @@ from understudy.groups.store import InterruptibleStore
 
 _ARGUMENTS = tuple(inspect.signature(c10d._new_process_group_helper).parameters)
 _BACKEND, _NAME = "backend", "group_name"
+_SILENT = "fake"  # torch's name for a backend without peers
 _PATIENCE = timedelta(days=1000)
 PAIRS = "pairs"  # what their connections are called, all together
 
@@ -73,6 +77,7 @@ class World:
         self._all_members: dict[str, list[int]] = {}  # by group: its members, whether they are present or not
         self._shown: dict[Generation, list[str]] = {}  # keys of ours in the store
         self._without_peers: set[str] = set()  # groups that were made in the sandbox and have no real backend yet
+        self._silent: set[str] = set()  # groups that the script wants without peers
         self._backends = Backends(device, family.backend_type, self._make_backend)
 
     # -- beginning ----------------------------------------------------------------------------------------------------
@@ -108,7 +113,9 @@ class World:
 
     def _make_and_remember(self, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Its connections are ours to break."""
-        name = _argument(_NAME, args, kwargs)
+        name, backend = _argument(_NAME, args, kwargs), _argument(_BACKEND, args, kwargs)
+        if backend == _SILENT:
+            return self._make_silent(make, name, *args, **kwargs)
         with self.connections.forming(name):
             group, store = make(*args, **kwargs)
         if self._recorder is not None and isinstance(group, dist.ProcessGroup):
@@ -117,13 +124,19 @@ class World:
 
     def _make_without_peers(self, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         name, backend = _argument(_NAME, args, kwargs), _argument(_BACKEND, args, kwargs)
-        kwargs = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs, "backend": "fake", "backend_options": None}
+        if backend == _SILENT:
+            return self._make_silent(make, name, *args, **kwargs)
+        kwargs = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs, "backend": _SILENT, "backend_options": None}
         group, store = make(**kwargs)
         if isinstance(group, dist.ProcessGroup):
             c10d._world.pg_map[group] = (backend, store)
             self._without_peers.add(name)
             self._replayer.attend(name, group)
         return group, store
+
+    def _make_silent(self, make: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
+        self._silent.add(name)
+        return make(*args, **kwargs)
 
     # -- groups -------------------------------------------------------------------------------------------------------
 
@@ -158,7 +171,8 @@ class World:
         self._generation = generation
         self._stand_ins.end()
         try:
-            for place, (name, group) in enumerate(self.groups()):
+            talking = [(name, group) for name, group in self.groups() if name not in self._silent]
+            for place, (name, group) in enumerate(talking):
                 with self.connections.forming(name, fresh=place == 0, keep=self._bridge_name):
                     self._regroup_one(generation, name, group, absent)
             self._number_without_gaps([rank for rank in range(self.size) if rank not in absent])

@@ -1,5 +1,5 @@
-"""A script with everything that scripts do: setup that talks, groups by hand, two optimizers, accumulation, clipping, a
-scaler that skips a step, schedulers, an average of the weights. It can hurt itself.
+"""A script with everything that scripts do: setup that talks, groups by hand (one of them silent), two optimizers,
+accumulation, clipping, a scaler that skips a step, schedulers, an average of the weights. It can hurt itself.
 
 `as_users_write.py FOLDER [--kill-at STEP --in PLACE] [--tracked] [--loader]`. Four ranks: ranks 0 and 1 hold the two
 halves of a layer, ranks 2 and 3 the same for other samples.
@@ -15,10 +15,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.testing._internal.distributed import fake_pg
 
 import understudy
 
 STEPS, WIDTH, SAMPLES, SKIPPED = 12, 8, 6, 4
+assert fake_pg  # makes torch's backend without peers known
 
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
@@ -94,6 +96,8 @@ seed = torch.tensor([1234 if job.rank == 0 else 0])
 dist.broadcast(seed, src=0)
 halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
 replicas = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+silent = [dist.new_group([rank], backend="fake") for rank in range(job.world_size)]  # a dimension that is not in use
+assert dist.get_backend(silent[job.rank]) == "fake"
 dist.barrier()
 replica, half = divmod(job.rank, 2)
 own_halves: Any = halves[replica]
