@@ -4,6 +4,7 @@ torchtitan 0.3 takes `cuda` where it finds no accelerator, asks the device for i
 torch cannot train on CPUs (flex_attention has no backward pass there); and FSDP2's reductions with a factor, as it asks
 for them, are not there in gloo. So it is told that CPUs are its device and that they have no memory to speak of;
 flex_attention is computed by its definition, through a matrix of scores; and reductions are sums, for the factor is 1.
+Masks are not compiled either: with so small a model that is most of what a rank would do.
 """
 
 from types import SimpleNamespace
@@ -19,13 +20,14 @@ def allow() -> None:
 
     torch._utils._get_available_device_type = lambda: "cpu"
     from torchtitan.components import metrics
-    from torchtitan.models.common.attention import FlexAttention
+    from torchtitan.models.common import attention
 
     empty = metrics.DeviceMemStats(0, 0, 0, 0, 0, 0)
     metrics.build_device_memory_monitor = lambda: SimpleNamespace(
         device_name="CPU", get_peak_stats=lambda: empty, reset_peak_stats=lambda: None
     )
-    FlexAttention._compiled_flex_attn = _attend
+    attention.FlexAttention._compiled_flex_attn = _attend
+    attention._compiled_create_block_mask = attention.create_block_mask
     set_factor = FSDPModule.set_gradient_divide_factor
 
     def set_factor_and_sum(module: FSDPModule, factor: float) -> None:
