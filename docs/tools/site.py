@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _PAGES = (
     "*.md",
     "docs/*.md",
+    "docs/frameworks/*.md",
     "docs/reference/*.md",
     "examples/*.md",
     "examples/plugins/*.md",

@@ -10,9 +10,10 @@ from tests.house.sources import PRODUCT, ROOT, Sources
 FOLDER = PRODUCT / "integrations"
 SHARED = {"__init__", "history", "lightning_state", "open_loaders", "wrapping"}
 ADAPTERS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
-FRAMEWORKS = {"accelerate", "lightning", "torchmetrics", "torchtitan", "transformers"}
+FRAMEWORKS = {"accelerate", "deepspeed", "lightning", "torchmetrics", "torchtitan", "transformers"}
 EXAMPLES = {  # not named as what they import
     "accelerate": "accelerate_loop",
+    "deepspeed": "deepspeed_zero1",
     "lightning": "lightning_module",
     "torchtitan": "torchtitan_debug",
 }

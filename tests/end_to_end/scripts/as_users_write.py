@@ -96,7 +96,7 @@ seed = torch.tensor([1234 if job.rank == 0 else 0])
 dist.broadcast(seed, src=0)
 halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
 replicas = [dist.new_group([0, 2]), dist.new_group([1, 3])]
-silent = [dist.new_group([rank], backend="fake") for rank in range(job.world_size)]  # a dimension that is not in use
+silent: list[Any] = [dist.new_group([rank], backend="fake") for rank in range(job.world_size)]  # a dimension not in use
 assert dist.get_backend(silent[job.rank]) == "fake"
 dist.barrier()
 replica, half = divmod(job.rank, 2)

@@ -2,10 +2,11 @@
 
 `framework_script.py FRAMEWORK EXAMPLE --proofs FOLDER [--kill PLACE:STEP:RANK ...] [--shard] -- ARGUMENTS`. Places:
 forward, backward, optimizer (behind the fence, before the update), after (it), log, evaluation, saving; with Accelerate
-also gathering (in an evaluation) and epoch (when the next one begins). STEP says how many are behind it. A kill waits
-until a spare is warm, and leaves a proof. `--shard`: Accelerate takes FSDP on CPUs too (`fsdp_on_cpu`, a shim).
-torchtitan takes CPUs only by `titan_on_cpu`, a shim as well. `--times FOLDER`: each rank writes down when each of its
-optimizer steps was over. `--bare`: the adapter does nothing, for a run under torchrun.
+also gathering (in an evaluation) and epoch (when the next one begins); with DeepSpeed also accumulation, reduction,
+clip and gathered. STEP says how many are behind it. A kill waits until a spare is warm, and leaves a proof. `--shard`:
+Accelerate takes FSDP on CPUs too (`fsdp_on_cpu`, a shim). torchtitan takes CPUs only by `titan_on_cpu`, a shim as well.
+`--times FOLDER`: each rank writes down when each of its optimizer steps was over. `--bare`: the adapter does nothing,
+for a run under torchrun.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from understudy.detection.progress import Place
 from understudy.foundation.parenthood import children_of
 from understudy.training.audit import optimizers_within
+from understudy.training.joining import join
 from understudy_testkit.faults import fsdp_on_cpu, titan_on_cpu
 from understudy_testkit.faults.watching import look, page_of
 
@@ -134,6 +136,46 @@ def _before_gradients(output: Any, gradients: Any, hurt: Hurt) -> None:
         output.loss.register_hook(lambda _: hurt("backward") if gradients.sync_gradients else None)
 
 
+def arm_deepspeed(wanted: list[str], proofs: Path) -> None:
+    from understudy.integrations import deepspeed
+
+    protect = deepspeed.protect
+
+    def armed(engine: Any, job: Any, data: Any = None, **others: Any) -> Any:
+        now = SimpleNamespace(number=-1, rehearsing=True)
+        steps = job.steps
+
+        def watched(total: int) -> Any:
+            for step in steps(total):
+                vars(now).update(number=step.number, rehearsing=step.rehearsing)
+                yield step
+
+        job.steps = watched
+        protect(engine, job, data, **others)
+        kills = Kills(wanted, proofs, job.rank, lambda: not now.rehearsing, lambda: now.number)
+        arm_engine(engine, kills.hurt)
+        return engine
+
+    deepspeed.protect = armed
+
+
+def arm_engine(engine: Any, hurt: Hurt) -> None:
+    """Inside of what the adapter has wrapped, as DeepSpeed's own code would be."""
+    optimizer = engine.optimizer.optimizer
+    engine.module.register_forward_pre_hook(lambda *_: hurt("forward" if torch.is_grad_enabled() else "evaluation"))
+    first = next(engine.module.parameters())
+    first.register_hook(lambda _: hurt("backward" if engine.is_gradient_accumulation_boundary() else "accumulation"))
+    optimizer.register_step_pre_hook(lambda *_: hurt("optimizer"))
+    optimizer.register_step_post_hook(lambda *_: hurt("after"))
+    for owner, name, place in (
+        (engine.optimizer, "reduce_ipg_grads", "reduction"),
+        (engine.optimizer, "scaled_global_norm", "clip"),
+        (engine.optimizer, "_update_model_bit16_weights", "gathered"),
+        (engine, "_save_checkpoint", "saving"),
+    ):
+        setattr(owner, name, _before(getattr(owner, name), place, hurt))
+
+
 def arm_lightning(wanted: list[str], proofs: Path) -> None:
     from understudy.integrations import lightning
 
@@ -224,6 +266,11 @@ def strip(framework: str) -> None:
     nothing = SimpleNamespace(section=lambda _name: lambda function: function)
     adapter.join = lambda: _gloo() if framework == "torchtitan" else nothing  # the others make groups themselves
     adapter.protect = lambda thing, _job, *rest: (range, *rest[:2]) if framework == "accelerate" else thing
+    if framework == "deepspeed":  # its loop is over the steps of a job, which there may be without `understudy run`
+        adapter.join = join
+        adapter.protect = lambda engine, job, data: job.protect(
+            data=data, batches_per_step=engine.gradient_accumulation_steps()
+        )
 
 
 def _gloo() -> None:
@@ -249,6 +296,7 @@ def write_times(folder: Path) -> None:
 
 _ARMS = {
     "accelerate": arm_accelerate,
+    "deepspeed": arm_deepspeed,
     "hugging_face": arm_hugging_face,
     "lightning": arm_lightning,
     "torchtitan": arm_torchtitan,
