@@ -2,8 +2,8 @@
 
     understudy run --nproc-per-node 2 --spares 1 --peer-snapshot-every 1 examples/frameworks/deepspeed_zero1.py FOLDER
 
-The lines that name `understudy`, `job` or `step` are all that a user adds or changes. Checkpoints, and what each rank
-has found, are written to FOLDER.
+The lines that name `understudy` are all that a user adds or changes. Checkpoints, and what each rank has found, are
+written to FOLDER.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def main() -> None:
     understudy.protect(engine, job, data=loader)
     held_out = samples(16, 2)[dist.get_rank() :: dist.get_world_size()]
 
-    @job.section("evaluate")
+    @job.section("evaluate")  # understudy
     def evaluate() -> float:
         with torch.no_grad():
             loss = loss_of(engine, held_out).detach()
@@ -73,14 +73,16 @@ def main() -> None:
         return loss.item() / dist.get_world_size()
 
     with open(options.folder / f"metrics-{engine.global_rank}.csv", "a") as metrics:
-        for step in job.steps(options.steps):
-            with step:
-                for batch in step.batches():
+        for step in job.steps(options.steps):  # understudy
+            with step:  # understudy
+                for batch in step.batches():  # understudy: as many as are accumulated
                     engine.backward(loss_of(engine, batch))
                     engine.step()
-            if step.committed and step.number % 4 == 3 and (loss := evaluate()) is not None:
+            if not step.committed:  # understudy: a rank was lost, and the step comes again
+                continue
+            if step.number % 4 == 3 and (loss := evaluate()) is not None:
                 print(step.number, schedule.get_last_lr(), loss, sep=",", file=metrics, flush=True)
-            if step.committed and step.number % 6 == 5:
+            if step.number % 6 == 5:
                 engine.save_checkpoint(options.folder / "checkpoint")
     weights = [value.double().sum().item() for value in model.parameters()]
     result = {"weights": weights, "steps": engine.global_steps, "rate": schedule.get_last_lr()}

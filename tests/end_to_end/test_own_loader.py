@@ -32,12 +32,16 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
     return find
 
 
-@pytest.mark.parametrize("flags", [(), ("--tracked",), ("--stateful",)], ids=["workers", "tracked", "stateful"])
+@pytest.mark.parametrize(
+    "flags",
+    [(), ("--tracked",), ("--stateful",), ("--stream",)],
+    ids=["workers", "tracked", "stateful", "stream"],
+)
 def test_a_killed_rank_reads_on_where_it_was(
     tmp_path: Path, undisturbed: Callable[..., Run], flags: tuple[str, ...]
 ) -> None:
     """In its backward pass: the other rank has changed its batch in place, and runs the step again."""
-    if "--stateful" in flags:
+    if flags in [("--stateful",), ("--stream",)]:
         pytest.importorskip("torchdata", reason="the loader is torchdata's")
     expected = undisturbed(*flags)
     with understudy_run(tmp_path, SCRIPT, str(tmp_path), "--kill-at", "8", *flags) as job:
@@ -47,7 +51,7 @@ def test_a_killed_rank_reads_on_where_it_was(
     comparison = compare(expected, run)
     assert comparison.verdict is ComparisonVerdict.IDENTICAL, comparison.sentence()
     assert [swap[0] for recovery in run.recoveries for swap in recovery.swaps] == [1]
-    if "--stateful" not in flags:
+    if flags in [(), ("--tracked",)]:
         assert job.output.count("workers left: 0") == 2, "the loop has ended its workers"
 
 

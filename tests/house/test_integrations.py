@@ -14,10 +14,11 @@ FRAMEWORKS = {"accelerate", "deepspeed", "lightning", "torchmetrics", "torchtita
 EXAMPLES = {  # not named as what they import
     "accelerate": "accelerate_loop",
     "deepspeed": "deepspeed_zero1",
+    "fabric": "fabric_loop",
     "lightning": "lightning_module",
     "torchtitan": "torchtitan_debug",
 }
-VERSIONS = {"accelerate": "hugging_face"}
+VERSIONS = {"accelerate": "hugging_face", "fabric": "lightning"}
 
 
 def test_nothing_of_the_product_imports_them() -> None:

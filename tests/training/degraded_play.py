@@ -50,6 +50,7 @@ from understudy.training.job import Job
 from understudy.training.recovery.probation import Probation
 from understudy.training.recovery.tail import TailResults
 from understudy.training.shutdown import Shutdown
+from understudy.training.small_state import SmallState
 from understudy.training.snapshots.checkpointing import Checkpointing
 from understudy.training.snapshots.divergence import DivergenceSnapshots
 from understudy.training.snapshots.peer_memory import PeerMemory
@@ -153,6 +154,7 @@ class StandIn(SimpleNamespace):
         self.rank_local = rank_local
         self.body = Body(
             protected=protected,
+            small=SmallState(protected),
             engines=engines,
             buffers=ChangingBuffers(),
             inspector=inspector,

@@ -59,6 +59,15 @@ def test_if_the_giver_was_replaced_too_nobody_has_it_better(script: Script) -> N
     assert first.changed and first.alone
 
 
+def test_where_what_is_small_was_known_only_averages_are_taken_again(script: Script) -> None:
+    borrowed = Borrowed(script.protected, rank=1)
+    borrowed.transferred(BY_RANK_0, between_steps=True, knows_small=True)
+    script.step_scheduler()
+    assert not borrowed.changed, "it was stepped once, as that of the others was"
+    script.average_weights()
+    assert borrowed.changed
+
+
 def test_averages_schedulers_and_options_are_digested_apart_from_what_optimizers_step(script: Script) -> None:
     protected = script.protected
     before = (protected.digest_parameters(), protected.digest_optimizer(), protected.digest_extras())

@@ -37,8 +37,7 @@ class StandIn:
             remember=int,
             forget=int,
             put_back=self._put_back,
-            small_state=lambda: self.small,
-            put_small_state=lambda content: setattr(self, "small", content),
+            small=SimpleNamespace(read=lambda: self.small, put=lambda content: setattr(self, "small", content)),
         )
         self.body = body
         rank_local: Any = SimpleNamespace(inherit_before=int)

@@ -62,8 +62,8 @@ class Worker:
         body = SimpleNamespace(
             protected=SimpleNamespace(save="its own", loop=None, forget_gradients=lambda: None),
             engines=SimpleNamespace(switches=lambda: [(self.switch, "sync", self.switch.sync)]),
-            remember=lambda: None, put_back=self._put_back, forget=lambda: None, small_state=lambda: b"small",
-            put_small_state=self.small.append,
+            remember=lambda: None, put_back=self._put_back, forget=lambda: None,
+            small=SimpleNamespace(read=lambda: b"small", put=self.small.append),
         )  # fmt: skip
         self.member: Any = SimpleNamespace(
             status=status, body=body, loop=LoopState(),

@@ -318,6 +318,10 @@ class Protected:
         tensors = [*held.items(), *(item for item in self.parameters() if item[0] in averages)]
         return digest_text(digest_tensors(tensors).encode() + plain)
 
+    def digest_of_tensors(self) -> str:
+        """Parameters, buffers and what optimizers keep of them; no objects, and no options."""
+        return digest_tensors([*self.parameters(), *self.optimizer_tensors()])
+
     def digest_everything(self) -> str:
         inventory = self.inventory()
         return digest_text(digest_tensors(inventory.tensors.items()).encode() + inventory.plain)

@@ -12,11 +12,11 @@ from torch import nn
 
 from understudy.groups.engines import Engines
 from understudy.state.buffers import ChangingBuffers
-from understudy.state.encoding import pack, unpack
 from understudy.state.protected_state import Protected
 from understudy.training.late_fence import LateFence
 from understudy.training.rank_local.buffers import RankLocalBuffers
 from understudy.training.rank_local.state import RankLocalState
+from understudy.training.small_state import SmallState, settings_of
 from understudy.training.step_inspector import StepInspector
 
 
@@ -48,6 +48,7 @@ class Body:
         self,
         *,
         protected: Protected,
+        small: SmallState,
         engines: Engines,
         buffers: ChangingBuffers,
         inspector: StepInspector,
@@ -56,6 +57,7 @@ class Body:
         late_fence: LateFence,
     ) -> None:
         self.protected, self.engines, self.inspector, self.late_fence = protected, engines, inspector, late_fence
+        self.small = small
         self._buffers, self._passes = buffers, Passes(engines)
         self._rank_local, self._rank_local_buffers = rank_local, rank_local_buffers
         self._objects: dict[str, Any] = {}
@@ -67,7 +69,7 @@ class Body:
         self.engines.use(found)
         self._buffers.use(found)
         self._passes.remember()
-        self.protected.carried["passes"] = self._passes
+        self.protected.carried |= {"passes": self._passes, "small": self.small}
 
     def watch(self) -> None:
         self.inspector.watch()
@@ -124,7 +126,7 @@ class Body:
         self._passes.remember()
         self._rank_local.remember()
         self._objects = {name: copy.deepcopy(thing.state_dict()) for name, thing in self.protected.objects.items()}
-        self._settings = [(group, _settings_of(group)) for group in self._groups()]
+        self._settings = [(group, settings_of(group)) for group in self._groups()]
 
     def put_back(self) -> None:
         self._buffers.restore()
@@ -141,27 +143,6 @@ class Body:
         self._objects, self._settings = {}, []
         self._passes.remember()
 
-    def small_state(self) -> bytes:
-        """What the rest of a step may read and change beside parameters: schedulers and the like, learning rates."""
-        objects = {
-            name: thing.state_dict()
-            for name, thing in self.protected.objects.items()
-            if not getattr(thing, "stays_in_steps", False)
-        }
-        return pack([objects, [_settings_of(group) for group in self._groups()]], "the small state")
-
-    def put_small_state(self, content: bytes) -> None:
-        objects, settings = unpack(content)
-        for name, state in objects.items():
-            self.protected.objects[name].load_state_dict(state)
-        for group, options in zip(self._groups(), settings, strict=True):
-            group.update(options)
-
     def _groups(self) -> Iterator[dict[str, Any]]:
         for optimizer in self.protected.optimizers.values():
             yield from optimizer.param_groups
-
-
-def _settings_of(group: dict[str, Any]) -> dict[str, Any]:
-    """What a scheduler changes of an optimizer: its learning rate and the like."""
-    return {name: copy.deepcopy(value) for name, value in group.items() if name != "params"}

@@ -369,8 +369,7 @@ class Job:
         """A function that all ranks run as a whole, between two steps: an evaluation, the writing of a checkpoint. It
         may communicate, and runs again if a rank is lost in it. Use it as a decorator, or give it the function.
 
-        Call it where the step has been committed (`if step.committed and ...`): in a rehearsal it does nothing and
-        returns None.
+        Behind a step it does nothing and returns None where that was a rehearsal, or has not been committed.
         """
         if function is None:
             return functools.partial(self.section, name)
@@ -383,7 +382,9 @@ class Job:
             member = self._member
             if member is None or not self._looped:
                 return call()
-            return member.sections.run(name, call) if member.status.in_steps else None
+            if not member.status.in_steps or (self._current is not None and self._current.comes_again):
+                return None
+            return member.sections.run(name, call)
 
         return run
 

@@ -39,6 +39,7 @@ from understudy.training.script_errors import ScriptErrors
 from understudy.training.sections import Sections
 from understudy.training.setup_record import SetupRecordFile
 from understudy.training.shutdown import Shutdown
+from understudy.training.small_state import SmallState
 from understudy.training.snapshots.checkpointing import Checkpointing
 from understudy.training.snapshots.divergence import DivergenceSnapshots
 from understudy.training.snapshots.peer_memory import PeerMemory
@@ -153,7 +154,7 @@ def make_member(
         peer_memory=peer_memory,
         divergence=divergence,
     )
-    tail = TailResults(note)
+    tail, small = TailResults(note), SmallState(protected)
     recovery = Recovery(
         rank=rank,
         control=control,
@@ -183,6 +184,7 @@ def make_member(
         ),
         tail=tail,
         borrowed=Borrowed(protected, rank),
+        small=small,
         restore_points=restore_points,
         replicas=replicas,
         probation=probation,
@@ -192,6 +194,7 @@ def make_member(
     errors = ScriptErrors(control, status)
     body = Body(
         protected=protected,
+        small=small,
         engines=engines,
         buffers=buffers,
         inspector=inspector,

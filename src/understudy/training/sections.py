@@ -121,7 +121,7 @@ class Sections:
         if self.loop is not None:
             return None
         try:
-            return self._body.small_state()
+            return self._body.small.read()
         except ProtectError:  # it holds what cannot be told
             return None
 
@@ -130,7 +130,7 @@ class Sections:
             self.loop.pass_section(self._tail.done)
         known, result, small = self._tail.take_value(name)
         if small is not None:
-            self._body.put_small_state(small)
+            self._body.small.put(small)
         if known:
             self._last[name] = result
             return result

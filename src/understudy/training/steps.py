@@ -47,6 +47,7 @@ class Step:
     - `rehearsing`: true while a joiner runs the body in its sandbox.
     - `anywhere`: true for a rehearsal, which belongs to no epoch.
     - `partial`: true after the `with` block if the body ran on a part of the step only, because ranks are absent.
+    - `comes_again`: true after the `with` block of an attempt that did not count.
     """
 
     def __init__(self, number: int, attempt: int, prepare: Callable[[int], None], fetch: Callable[[int], Any]) -> None:
@@ -60,6 +61,11 @@ class Step:
         self.entered = False
         self.fetched = False
         self._prepare, self._fetch = prepare, fetch
+        self._left = False
+
+    @property
+    def comes_again(self) -> bool:
+        return self._left and not self.committed
 
     def batch(self) -> Any:
         """This rank's batch of this step; the same in every attempt."""
@@ -121,6 +127,7 @@ class TailStep(Step):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         member = self._member
+        self._left = True
         if error is not None:
             member.errors.report(error, None)
             return None
@@ -236,6 +243,7 @@ class ProtectedStep(Step):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         member = self._member
+        self._left = True
         if self._losses is not None:
             self._losses.end()
         member.body.end()
@@ -292,6 +300,8 @@ class ProtectedStep(Step):
         member.probation.after_commit(self.attempt, self.shared(), bad_loss)
         member.checkpoints.after_commit()
         member.tail.begin()
+        if member.tail.expected and not member.replicas.in_windows:
+            member.body.small.keep(self.number + 1)
         member.status.go_on_between_steps()
 
     def shared(self) -> Sharing | None:

@@ -222,7 +222,7 @@ class Window:
         else:
             member.tail.foretell([(mark.name, mark.value) for mark in record.sections])
         if record.small:
-            member.body.put_small_state(record.small)  # but it must read what was there
+            member.body.small.put(record.small)  # but it must read what was there
         member.status.go_on_between_steps()
 
     # -- parts --------------------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ class Window:
     def _arrive(self) -> None:
         if self.state.record is not None and self._member is not None:
             self.state.record.fence = self.state.take()
-            self.state.record.small = self._member.body.small_state()
+            self.state.record.small = self._member.body.small.read()
             self._write()
 
     def _write(self) -> None:

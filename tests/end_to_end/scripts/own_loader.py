@@ -1,15 +1,18 @@
 """A script whose data comes from its own DataLoader, with workers and random transforms, and whose body changes its
 batches in place. It can hurt itself.
 
-`own_loader.py FOLDER [--kill-at STEP] [--victim rank|worker] [--tracked] [--stateful]`: rank 1 is killed in its
-backward pass, or one of its DataLoader workers is.
+`own_loader.py FOLDER [--kill-at STEP] [--victim rank|worker] [--tracked | --stateful | --stream]`: rank 1 is killed in
+its backward pass, or one of its DataLoader workers is.
 """
 
 import argparse
+import io
 import multiprocessing
 import os
 import random
 import signal
+import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, get_worker_info
 
 import understudy
 
@@ -29,6 +32,7 @@ parser.add_argument("--kill-at", type=int)
 parser.add_argument("--victim", choices=("rank", "worker"), default="rank")
 parser.add_argument("--tracked", action="store_true", help="the random streams are the script's own")
 parser.add_argument("--stateful", action="store_true", help="a loader that knows its position")
+parser.add_argument("--stream", action="store_true", help="shards that are read and shuffled by worker processes")
 options = parser.parse_args()
 
 
@@ -45,8 +49,47 @@ class Pictures(Dataset[torch.Tensor]):
         return picture
 
 
+class Shards(IterableDataset[torch.Tensor]):
+    """As WebDataset does it: each worker of each rank reads tar files of its own, in an order that its seed gives, and
+    mixes what it reads. It knows no position."""
+
+    def __init__(self, rank: int) -> None:
+        self._paths = [options.folder / f"shard-{rank}-{place}.tar" for place in range(4)]
+        for path in self._paths:
+            if not path.exists():
+                self._write(path, rank)
+
+    def _write(self, path: Path, rank: int) -> None:
+        with tarfile.open(path, "w") as shard:
+            for number in range(3):
+                content = bytes([rank * 100 + self._paths.index(path) * 10 + number]) * WIDTH
+                entry = tarfile.TarInfo(f"{number}.bin")
+                entry.size = len(content)
+                shard.addfile(entry, io.BytesIO(content))
+
+    def __len__(self) -> int:
+        return 3 * len(self._paths)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        worker = get_worker_info()
+        assert worker is not None
+        paths, order = self._paths[worker.id :: worker.num_workers], random.Random(worker.seed)
+        order.shuffle(paths)
+        pool: list[bytes] = []
+        for path in paths:
+            with tarfile.open(path) as shard:
+                pool += [shard.extractfile(entry).read() for entry in shard]  # type: ignore[union-attr]
+            while len(pool) > 1:
+                yield torch.tensor(list(pool.pop(order.randrange(len(pool)))), dtype=torch.float32)
+        yield from (torch.tensor(list(content), dtype=torch.float32) for content in pool)
+
+
 def make_loader() -> Any:
     dataset = Pictures()
+    if options.stream:
+        from torchdata.stateful_dataloader import StatefulDataLoader
+
+        return StatefulDataLoader(Shards(job.rank), batch_size=2, num_workers=2)
     if options.stateful:
         from torchdata.stateful_dataloader import StatefulDataLoader
         from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler

@@ -62,7 +62,7 @@ class EarlyPart(_PartStep):
         except UsageError as wrong:
             self._member.errors.report(wrong, self.number)
             raise
-        self.partial = True
+        self.partial = self._left = True
         self._member.body.protected.forget_scaling()
         self._member.body.put_back_buffers()  # statistics follow this rank's own batch, as they do in a whole world
         return True

@@ -25,6 +25,7 @@ from understudy.training.recovery.regrouping import Regrouping
 from understudy.training.recovery.state_transfer import StateTransfer
 from understudy.training.recovery.tail import TailResults
 from understudy.training.replicas import Replicas
+from understudy.training.small_state import SmallState
 from understudy.training.snapshots.restore_points import RestorePoints
 from understudy.training.status import MemberStatus
 from understudy.wire import messages
@@ -47,6 +48,7 @@ class Recovery:
         transfer: StateTransfer,
         tail: TailResults,
         borrowed: Borrowed,
+        small: SmallState,
         restore_points: RestorePoints,
         replicas: Replicas,
         probation: Probation,
@@ -54,6 +56,7 @@ class Recovery:
         self._rank, self._control, self._status, self._contact = rank, control, status, contact
         self._regrouping, self._transfer, self._tail, self._borrowed = regrouping, transfer, tail, borrowed
         self._restore_points, self._replicas, self._probation = restore_points, replicas, probation
+        self._small = small
         self._is_unfit = False
 
     # -- the report ----------------------------------------------------------------------------------------------------
@@ -206,9 +209,12 @@ class Recovery:
 
     def _exchange_state(self, plan: ResumeAt) -> TransferRecord | None:
         self._status.phase("transfer")
-        received = self._transfer.run(plan)
-        self._tail.exchange(plan.tail, self._transfer.channel, self._rank, received=plan.receives(self._rank))
-        self._borrowed.transferred(dict(plan.donors), between_steps=plan.tail is not None and plan.tail.begun)
+        received, takes = self._transfer.run(plan), plan.receives(self._rank)
+        self._tail.exchange(plan.tail, self._transfer.channel, self._rank, received=takes)
+        begins = takes and plan.tail is not None and self._tail.ahead
+        knows_small = begins and self._small.begin_again(plan.step)
+        begun = plan.tail is not None and plan.tail.begun
+        self._borrowed.transferred(dict(plan.donors), between_steps=begun, knows_small=knows_small)
         self._status.trained, self._status.in_tail = True, plan.tail is not None
         return received
 

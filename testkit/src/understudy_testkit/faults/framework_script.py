@@ -29,7 +29,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from understudy.detection.progress import Place
 from understudy.foundation.parenthood import children_of
 from understudy.training.audit import optimizers_within
-from understudy.training.joining import join
 from understudy_testkit.faults import fsdp_on_cpu, titan_on_cpu
 from understudy_testkit.faults.watching import look, page_of
 
@@ -142,21 +141,51 @@ def arm_deepspeed(wanted: list[str], proofs: Path) -> None:
     protect = deepspeed.protect
 
     def armed(engine: Any, job: Any, data: Any = None, **others: Any) -> Any:
-        now = SimpleNamespace(number=-1, rehearsing=True)
-        steps = job.steps
-
-        def watched(total: int) -> Any:
-            for step in steps(total):
-                vars(now).update(number=step.number, rehearsing=step.rehearsing)
-                yield step
-
-        job.steps = watched
         protect(engine, job, data, **others)
-        kills = Kills(wanted, proofs, job.rank, lambda: not now.rehearsing, lambda: now.number)
-        arm_engine(engine, kills.hurt)
+        arm_engine(engine, kills_by_step(wanted, proofs, job).hurt)
         return engine
 
     deepspeed.protect = armed
+
+
+def kills_by_step(wanted: list[str], proofs: Path, job: Any) -> Kills:
+    """For a loop over the job's steps."""
+    now = SimpleNamespace(number=-1, rehearsing=True)
+    steps = job._steps
+
+    def watched(total: int) -> Any:
+        for step in steps(total):
+            vars(now).update(number=step.number, rehearsing=step.rehearsing)
+            yield step
+
+    job._steps = watched
+    return Kills(wanted, proofs, job.rank, lambda: not now.rehearsing, lambda: now.number)
+
+
+def arm_fabric(wanted: list[str], proofs: Path) -> None:
+    from understudy.integrations import fabric
+
+    protect = fabric.protect
+
+    def armed(owner: Any, job: Any, *things: Any, **others: Any) -> Any:
+        protect(owner, job, *things, **others)
+        model, optimizer = things
+        arm_fabric_loop(owner, model, optimizer.optimizer, kills_by_step(wanted, proofs, job).hurt)
+        return owner
+
+    fabric.protect = armed  # type: ignore[assignment]
+
+
+def arm_fabric_loop(fabric: Any, model: Any, optimizer: Any, hurt: Hurt) -> None:
+    """Inside of what the adapter has wrapped, as the script's own code would be."""
+    network, strategy = model._forward_module, fabric.strategy
+    network.register_forward_pre_hook(lambda module, *_: hurt("forward" if module.training else "evaluation"))
+    parameter = next(network.parameters())
+    parameter.register_hook(lambda _: hurt("backward" if network.require_backward_grad_sync else "accumulation"))
+    optimizer.register_step_pre_hook(lambda *_: hurt("optimizer"))
+    optimizer.register_step_post_hook(lambda *_: hurt("after"))
+    for name, place in (("clip_gradients_norm", "clip"), ("all_reduce", "reduction"), ("save_checkpoint", "saving")):
+        setattr(strategy, name, _before(getattr(strategy, name), place, hurt))
 
 
 def arm_engine(engine: Any, hurt: Hurt) -> None:
@@ -261,16 +290,18 @@ def _before(function: Callable[..., Any], place: str, hurt: Hurt) -> Callable[..
 
 
 def strip(framework: str) -> None:
-    """As if the example did not name Understudy."""
+    """As if the example did not name Understudy. A loop over the steps of a job needs no `understudy run`."""
     adapter: Any = importlib.import_module(f"understudy.integrations.{framework}")
-    nothing = SimpleNamespace(section=lambda _name: lambda function: function)
-    adapter.join = lambda: _gloo() if framework == "torchtitan" else nothing  # the others make groups themselves
-    adapter.protect = lambda thing, _job, *rest: (range, *rest[:2]) if framework == "accelerate" else thing
-    if framework == "deepspeed":  # its loop is over the steps of a job, which there may be without `understudy run`
-        adapter.join = join
+    if framework == "fabric":
+        return
+    if framework == "deepspeed":
         adapter.protect = lambda engine, job, data: job.protect(
             data=data, batches_per_step=engine.gradient_accumulation_steps()
         )
+        return
+    nothing = SimpleNamespace(section=lambda _name: lambda function: function)
+    adapter.join = lambda: _gloo() if framework == "torchtitan" else nothing  # the others make groups themselves
+    adapter.protect = lambda thing, _job, *rest: (range, *rest[:2]) if framework == "accelerate" else thing
 
 
 def _gloo() -> None:
@@ -297,6 +328,7 @@ def write_times(folder: Path) -> None:
 _ARMS = {
     "accelerate": arm_accelerate,
     "deepspeed": arm_deepspeed,
+    "fabric": arm_fabric,
     "hugging_face": arm_hugging_face,
     "lightning": arm_lightning,
     "torchtitan": arm_torchtitan,
