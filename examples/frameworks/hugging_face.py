@@ -33,6 +33,15 @@ class Sentences(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         return {"input_ids": sentence, "labels": sentence}
 
 
+def streamed() -> Any:
+    """The same sentences as a stream of Hugging Face's datasets, with a shuffle buffer, over and over."""
+    from datasets import Dataset
+
+    whole = Dataset.from_list([Sentences(0, SAMPLES)[number] for number in range(SAMPLES)])
+    stream = whole.to_iterable_dataset(num_shards=4).shuffle(seed=7, buffer_size=20)
+    return stream.repeat(None).with_format("torch")
+
+
 def make_trainer(folder: Path, epochs: int, **more: Any) -> Trainer:
     args = TrainingArguments(
         output_dir=str(folder / "checkpoints"),
@@ -56,7 +65,7 @@ def make_trainer(folder: Path, epochs: int, **more: Any) -> Trainer:
         **more,
     )
     model = GPT2LMHeadModel(config)
-    data, held_out = Sentences(0, SAMPLES), Sentences(10_000, 13)
+    data, held_out = streamed() if options.stream else Sentences(0, SAMPLES), Sentences(10_000, 13)
     stopping = EarlyStoppingCallback(early_stopping_patience=3)
     return Trainer(model, args, train_dataset=data, eval_dataset=held_out, callbacks=[stopping])
 
@@ -65,6 +74,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
 parser.add_argument("--epochs", type=int, default=2)
 parser.add_argument("--more", type=json.loads, default={}, help='of TrainingArguments, such as {"bf16": true}')
+parser.add_argument("--stream", action="store_true", help="an iterable dataset")
 options, _ = parser.parse_known_args()
 set_seed(11)
 config = GPT2Config(vocab_size=WORDS, n_positions=LENGTH, n_embd=32, n_layer=2, n_head=2, use_cache=False)

@@ -10,6 +10,7 @@ UnderstudyError
 ├── RegroupError          process groups could not be formed again; the recovery is opened again
 ├── UnfitError            a replacement cannot be made equal to the rank that it takes over; others are tried
 ├── CheckpointError       a checkpoint is partial, damaged or does not fit; an older one may be tried
+├── DeviceLost            this process can do nothing on its device any more; it ends, and is replaced
 ├── PluginError           a part of another package cannot be used; it is left out and the job goes on
 └── LedgerError           a ledger is missing or damaged; verify and explain stop
 
@@ -63,6 +64,10 @@ class UnfitError(UnderstudyError):
 
 class CheckpointError(UnderstudyError):
     """A durable checkpoint cannot be used, or could not be made. The message says which and why."""
+
+
+class DeviceLost(UnderstudyError):
+    """Nothing can be said any more of what the device of this process does or will do. The message says why."""
 
 
 class PluginError(UnderstudyError):

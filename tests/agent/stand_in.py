@@ -81,7 +81,7 @@ class StandIn:
                 word = self.listen(None)
         assert isinstance(word, cmd.AssignRank)
         self.rank, self.generation = word.rank, word.generation
-        print(f"rank {self.rank} {self.args.say}", flush=True)
+        print(f"rank {self.rank} {self.args.say}\n", end="", flush=True)  # in one piece: two ranks share the output
         if not word.founding:
             self.established = True
             generation = self.generation

@@ -109,6 +109,29 @@ def test_reasons_are_said(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("when", ["loading", "later"])
+def test_a_fork_server_that_holds_a_device_forks_nothing(
+    tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a stand-in for a file of the driver."""
+    device = tmp_path / "nvidia0"
+    device.write_text("")
+    monkeypatch.setenv("STAND_IN", str(device))
+    monkeypatch.setenv("WHEN", when)
+
+    async def story(stage: Scene) -> None:
+        for _ in range(2):
+            stage.start(NAME="it")
+            assert await stage.exit_code() == 0
+            assert stage.output() == f"it {os.getpid()} True one two words\n"
+
+    stage = play(tmp_path, (sys.executable, "-u", str(HERE / "fork_server_on_device.py")), story)
+    assert stage.said == [
+        f"the fork server cannot be used (an import has opened {device}, so a forked process could not use its "
+        "device); spares are started without it from now on"
+    ]
+
+
 def test_who_is_in_a_hurry_does_not_wait_for_a_fork_server_that_is_not_ready(tmp_path: Path) -> None:
     async def story(stage: Scene) -> None:
         stage.start(hurry=True, NAME="it")

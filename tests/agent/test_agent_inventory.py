@@ -162,3 +162,18 @@ def test_a_host_with_more_than_can_be_told(tmp_path: Path) -> None:
     found = read({}, proc=tmp_path)
     assert len(found.addresses) == 64 and len(found.devices) == 64 and found.devices[63].uuid == "GPU-0063"
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=HostInventory) == found
+
+
+@pytest.mark.parametrize(
+    ("slots", "count"), [((0, 1, 2), 3), ((), 0), ((0, 2), 0), ((1,), 0)], ids=["all", "none", "a gap", "not the first"]
+)
+def test_devices_are_counted_if_their_numbers_leave_no_doubt(slots: tuple[int, ...], count: int) -> None:
+    assert HostInventory(devices=tuple(Device(slot=slot, uuid="GPU-1") for slot in slots)).numbered_devices == count
+
+
+def test_devices_that_are_hidden_are_not_there(tmp_path: Path) -> None:
+    file = tmp_path / "driver" / "nvidia" / "gpus" / "0000:17:00.0" / "information"
+    file.parent.mkdir(parents=True)
+    file.write_text(TWO[0])
+    assert len(read({}, proc=tmp_path).devices) == 1
+    assert read({"CUDA_VISIBLE_DEVICES": ""}, proc=tmp_path).devices == ()

@@ -21,15 +21,17 @@ import os, socket, sys
 listener = socket.socket(fileno=int(sys.argv[1]))
 while True:
     connection, _ = listener.accept()
-    connection.sendall(str(os.getpid()).encode())
+    connection.sendall(" ".join([str(os.getpid()), *sys.argv[2:]]).encode())
     connection.close()
 """
 
 
-async def _ask(port: int) -> int:
+async def _ask(port: int) -> tuple[int, list[str]]:
+    """The process, and what it was started with."""
     reader, writer = await asyncio.open_connection(HOST, port)
     try:
-        return int(await asyncio.wait_for(reader.read(), 20))
+        pid, *options = (await asyncio.wait_for(reader.read(), 20)).decode().split()
+        return int(pid), options
     finally:
         writer.close()
 
@@ -42,11 +44,13 @@ def test_a_store_that_died_is_started_again_on_the_same_port(tmp_path: Path) -> 
     async def scene() -> list[int]:
         store = StoreProcess((sys.executable, str(program)), dict(os.environ), complaints.append, HOST)
         try:
-            first = await _ask(store.port)
+            first, options = await _ask(store.port)
+            assert not options
             os.kill(first, signal.SIGKILL)
             while alive(first):
                 await asyncio.sleep(0.001)
-            second = await _ask(store.port)  # waits in the queue of the socket
+            second, options = await _ask(store.port)  # waits in the queue of the socket
+            assert options == ["--whole"], "it died right after its start: the sure way is taken"
         finally:
             store.close()
         return [first, second]

@@ -10,7 +10,7 @@ import pytest
 from tests.agent.launching import alive
 
 from understudy.agent import supervisor
-from understudy.agent.environment import base_environment, worker_environment
+from understudy.agent.environment import base_environment, view_at_birth, worker_environment
 from understudy.agent.logs import LogPlan
 from understudy.agent.members import Worker
 from understudy.agent.plan import LaunchPlan
@@ -20,14 +20,17 @@ from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import MemberId, Rank
 from understudy.foundation.settings import WorkerSettings
-from understudy.protocol.causes import CauseKind
+from understudy.protocol.causes import Afterwards, CauseKind
 from understudy.protocol.commands import Outcome, Seat, StartMember, StopJob
 from understudy.protocol.events import Event, MemberLost
 from understudy.protocol.policy import Policy
 from understudy.protocol.reasons import Code, because
+from understudy.protocol.sentences import sentence
+from understudy.wire.inventory import Device
 from understudy.wire.messages import Measured, ScriptFailed
 
 MEMBER = MemberId("m-0")
+NO_LOG = Path("/dev/null")
 IDLE = (sys.executable, "-S", "-E", "-c", "import sys; sys.stdin.read()")
 
 
@@ -63,7 +66,9 @@ class Controller:
         self.advances.append((smallest, largest))
 
 
-def run(tmp_path: Path, controller: Controller, *command: str) -> StopJob:
+def run(
+    tmp_path: Path, controller: Controller, *command: str, devices: tuple[Device, ...] = (), log: Path = NO_LOG
+) -> StopJob:
     async def scene() -> StopJob:
         plan = LaunchPlan(
             command=command,
@@ -80,6 +85,8 @@ def run(tmp_path: Path, controller: Controller, *command: str) -> StopJob:
             console=lambda _stream, _data: None,
             say=lambda _text: None,
             files=BackgroundFiles(print),
+            devices=devices,
+            kernel_log=str(log),
         )
         return await controller.supervisor.run(controller)
 
@@ -195,3 +202,60 @@ def test_secrets_stay_with_the_agent() -> None:
         passed_on = worker_environment(tokens, settings, seat, 2)
         assert not {"job", "api", "of another agent"} & set(passed_on.values())
         assert passed_on["UNDERSTUDY_TOKEN"] == "own"
+
+
+THREE = ("4", "5", "6")
+
+
+@pytest.mark.parametrize(
+    ("seat", "device", "view"),
+    [
+        (Seat(rank=Rank(1), local_rank=1), None, None),
+        (Seat(rank=Rank(1), local_rank=1), 1, None),
+        (Seat(rank=Rank(1), local_rank=1), 2, "4,6,5"),
+        (None, 2, "6,5,4"),
+        (None, None, None),
+    ],
+    ids=["nothing decided", "the device of its place", "another one", "a spare", "a spare of which nothing is decided"],
+)
+def test_what_a_process_sees_of_devices_at_its_birth(seat: Seat | None, device: int | None, view: str | None) -> None:
+    found = view_at_birth(THREE, seat, device)
+    assert found.get("CUDA_VISIBLE_DEVICES") == view
+    assert ("PYTORCH_NVML_BASED_CUDA_CHECK" in found) == (seat is None and device is not None)
+
+
+@pytest.mark.processes
+def test_a_spare_is_born_with_its_device_in_front(tmp_path: Path) -> None:
+    class StartsSpare(Controller):
+        def start(self) -> None:
+            assert self.supervisor is not None
+            self.supervisor.carry_out(StartMember(member=MEMBER, device=1))
+
+    names = "CUDA_VISIBLE_DEVICES", "UNDERSTUDY_DEVICES"
+    told = tmp_path / "told"
+    code = f"import os; open({str(told)!r}, 'w').write(' '.join(os.environ.get(n, '-') for n in {names}))"
+    two = tuple(Device(slot=slot, pci_bus_id=f"0000:{slot}b:00.0") for slot in range(2))
+    run(tmp_path, StartsSpare(_stop), sys.executable, "-S", "-c", code, devices=two)
+    assert told.read_text() == "1,0 0,1"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("ended", [71, -9], ids=["by itself", "by a signal"])
+def test_a_loss_is_told_with_what_the_driver_said_of_the_device(tmp_path: Path, ended: int) -> None:
+    class StartsRank(Controller):
+        def start(self) -> None:
+            assert self.supervisor is not None
+            self.supervisor.carry_out(StartMember(member=MEMBER, seat=Seat(rank=Rank(0)), device=1))
+
+    log = tmp_path / "kmsg"
+    log.write_text("NVRM: Xid (PCI:0000:1b:00): 48, before the job began\n")
+    said = "NVRM: Xid (PCI:0000:1b:00): 79, pid=1, name=python, GPU has fallen off the bus."
+    end = f"os._exit({ended})" if ended > 0 else f"os.kill(os.getpid(), {-ended})"
+    code = f"import os; print({said!r}, file=open({str(log)!r}, 'a', buffering=1)); {end}"
+    two = tuple(Device(slot=slot, pci_bus_id=f"0000:{slot}b:00.0") for slot in range(2))
+    controller = StartsRank(_stop)
+    run(tmp_path, controller, sys.executable, "-S", "-c", code, devices=two, log=log)
+    (lost,) = controller.events
+    assert isinstance(lost, MemberLost) and lost.cause.exit_code == ended
+    assert lost.cause.device_fault is not None and lost.cause.device_fault.afterwards is Afterwards.NEVER
+    assert sentence(lost.cause.reason).endswith("its device reported Xid 79 (the device has fallen off the bus)")

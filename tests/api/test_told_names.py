@@ -198,7 +198,8 @@ def test_on_one_host_the_devices_are_read_when_the_job_starts(tmp_path: Path, mo
 
     async def story() -> None:
         files = BackgroundFiles(print)
-        parts: tuple[Any, ...] = (api, stage.event_stream, stage.coordinator, supervisor, request, terminal, files)
+        own = inventory.read(request.plan.environment)
+        parts: tuple[Any, ...] = (api, stage.event_stream, stage.coordinator, supervisor, request, own, terminal, files)
         async with run._serving(*parts):
             url = json.loads((tmp_path / "http.json").read_text())["url"]
             reasons = [

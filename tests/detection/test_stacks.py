@@ -2,7 +2,7 @@
 
 import pytest
 
-from understudy.detection.stacks import full_text, grouped, place_of, ranks_text
+from understudy.detection.stacks import full_text, grouped, is_waiting, place_of, ranks_text
 from understudy.wire.messages import Frame, Stacks, ThreadStack
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"
@@ -92,6 +92,18 @@ def test_the_wait_for_gradients_has_a_name_of_its_own() -> None:
     stack = calls(f"{TORCH}/autograd/graph.py:829 _engine_run_backward", *SCRIPT)
     place = place_of(stack, step=12, in_gradient_wait=True)
     assert place == "in backward (gradient synchronisation), called from train.py:41"
+
+
+def test_a_rank_that_waits_for_its_device_at_the_fence_waits() -> None:
+    """It asks whether contact is lost while it does. Taken for busy, nobody would look for the rank it waits for."""
+    asking = (f"{OURS}/groups/families/abortable.py:65 {name}" for name in ("<listcomp>", "_connected", "<genexpr>"))
+    above = (f"{OURS}/groups/device_fence.py:27 comes_to_its_end", f"{OURS}/groups/device_fence.py:45 meet")
+    frames = calls(*asking, f"{OURS}/training/contact.py:47 lost", *above, *SCRIPT)
+    assert is_waiting(frames) and place_of(frames, step=7) == "at the fence of step 7"
+    flag = f"{OURS}/groups/device_side_fence.py:58 await_flag"
+    frames = calls(f"{OURS}/training/contact.py:47 lost", flag, f"{OURS}/training/running_ahead.py:205 know", *SCRIPT)
+    assert is_waiting(frames) and place_of(frames, step=7) == "at the fence of step 7"
+    assert not is_waiting(calls(*FORWARD, *SCRIPT))
 
 
 def test_ranks_in_the_same_place_share_a_line() -> None:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from understudy.ledger.records import StepRecord
-from understudy_testkit.faults.assertions import Setup
+from understudy_testkit.faults.assertions import NotProven, Setup
 from understudy_testkit.faults.clusters import Cluster, Started
 
 _HOLD = "import sys; file = open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
@@ -75,3 +75,14 @@ def test_the_newest_step_is_that_of_the_newest_record_whoever_wrote_it(tmp_path:
     write_steps(cluster, "m-1", 4, 5, torn=b'{"step":6')
     write_steps(cluster, "m-2")
     assert cluster.steps_done() == 5
+
+
+@pytest.mark.timeout(60)
+def test_waiting_ends_when_every_process_has_ended(tmp_path: Path) -> None:
+    cluster = cluster_of(tmp_path, Host("a", []))
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        cluster.started["a"] = Started("a", process, tmp_path / "a.txt")
+        cluster.started["a"].output.touch()
+
+        with pytest.raises(NotProven, match="every process has ended, and this did not come: a step"):
+            cluster.wait_until(lambda: False, "a step", 50)

@@ -14,7 +14,16 @@ SETTINGS = WorkerSettings(
     store_host="127.0.0.1",
     store_port=29500,
     ledger_digest_every=5,
+    ledger_digests="xxh3",
 )
+NEW = "UNDERSTUDY_LEDGER_DIGESTS"
+
+
+def test_an_agent_of_the_previous_version_does_not_say_how_digests_are_taken() -> None:
+    environment = SETTINGS.to_environment()
+    del environment[NEW]
+    settings = WorkerSettings.from_environment(environment)
+    assert settings is not None and settings.ledger_digests == "auto"
 
 
 def test_what_the_agent_writes_is_what_a_worker_reads() -> None:
@@ -25,7 +34,7 @@ def test_a_process_that_was_not_started_by_us_has_no_settings() -> None:
     assert WorkerSettings.from_environment({"PATH": "/bin"}) is None
 
 
-@pytest.mark.parametrize("missing", sorted(set(SETTINGS.to_environment()) - {"UNDERSTUDY_SOCKET"}))
+@pytest.mark.parametrize("missing", sorted(set(SETTINGS.to_environment()) - {"UNDERSTUDY_SOCKET", NEW}))
 def test_a_missing_variable_is_named(missing: str) -> None:
     environment = SETTINGS.to_environment()
     del environment[missing]

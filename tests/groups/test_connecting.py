@@ -13,8 +13,9 @@ from torch.distributed.distributed_c10d import GroupName
 
 from understudy.errors import RegroupError, StepAbandoned
 from understudy.groups.connecting import Backends
+from understudy.groups.families.gloo import Gloo
 
-CPU = torch.device("cpu")
+CPU, GLOO = torch.device("cpu"), Gloo()
 TIMEOUT = timedelta(seconds=20)
 
 
@@ -32,7 +33,7 @@ class Side:
 
     def __init__(self, store: HashStore, rank: int) -> None:
         self.rank, self.group = rank, dist.ProcessGroup(store, rank, 2)
-        self.backends = Backends(CPU, dist.ProcessGroup.BackendType.GLOO, lambda *_: gloo(store, rank))
+        self.backends = Backends(CPU, GLOO, lambda *_: gloo(store, rank))
         self.group._register_backend(CPU, dist.ProcessGroup.BackendType.GLOO, gloo(store, rank))
         self.group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self.backend = self.free()
@@ -42,7 +43,7 @@ class Side:
         return self.backend
 
     def begin(self, unique: int, handles: list[str]) -> Any:
-        return self.backends.connect(self.backend, unique, handles, TIMEOUT)
+        return self.backends.connect(GLOO, self.backend, unique, handles, TIMEOUT)
 
     def sum(self) -> float:
         value = torch.tensor([self.rank + 1.0])

@@ -8,14 +8,16 @@ import pytest
 from tests.house.sources import PRODUCT, ROOT, Sources
 
 FOLDER = PRODUCT / "integrations"
-SHARED = {"__init__", "history", "lightning_state", "open_loaders", "wrapping"}
+SHARED = {"__init__", "history", "lightning_state", "loose_parameters", "open_loaders", "ray_hosts", "wrapping"}
 ADAPTERS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
-FRAMEWORKS = {"accelerate", "deepspeed", "lightning", "torchmetrics", "torchtitan", "transformers"}
+FRAMEWORKS = {"accelerate", "deepspeed", "lightning", "megatron", "ray", "torchmetrics", "torchtitan", "transformers"}
 EXAMPLES = {  # not named as what they import
     "accelerate": "accelerate_loop",
     "deepspeed": "deepspeed_zero1",
     "fabric": "fabric_loop",
     "lightning": "lightning_module",
+    "megatron": "megatron_core",
+    "ray": "ray_train",
     "torchtitan": "torchtitan_debug",
 }
 VERSIONS = {"accelerate": "hugging_face", "fabric": "lightning"}

@@ -105,5 +105,5 @@ def test_whoever_gives_a_reason_gives_the_fields_that_its_words_name() -> None:
                     given.add(name)
                     where = f"{path}:{node.lineno}"
                     assert {keyword.arg for keyword in keywords} == fields_of(TEXTS[Code[name]]), where
-    by_kind = {"EXITED", "SIGNALLED", "RAISED", "HUNG", "DISMISSED"}  # of a `Cause`
+    by_kind = {"EXITED", "SIGNALLED", "RAISED", "DEVICE_LOST", "HUNG", "DISMISSED"}  # of a `Cause`
     assert {code.name for code in Code} == given | by_kind, "a code that nobody uses, or one that is not known"

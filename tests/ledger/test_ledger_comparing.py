@@ -106,6 +106,23 @@ def test_digests_in_one_run_only_are_not_called_equal(tmp_path: Path) -> None:
     assert "no digests were taken by both" in result.sentence()
 
 
+def test_digests_of_different_kinds_are_not_called_different(tmp_path: Path) -> None:
+    """One run was on a device, the other one on CPUs."""
+    by_sums = [
+        msgspec.structs.replace(one, parameters=f"sums:{one.parameters}", optimizer=f"sums:{one.optimizer}")
+        for one in all_places()
+    ]
+    result = compared(tmp_path, all_places(), by_sums)
+    assert result.verdict is ComparisonVerdict.WEAK
+    assert result.sentence() == (
+        "identical batches and rng; parameters and optimizer cannot be compared, because the digests are xxh3 in A and "
+        "word-sums in B: run both with the same --ledger-digests"
+    )
+    assert compared(tmp_path / "again", by_sums, by_sums).verdict is ComparisonVerdict.IDENTICAL
+    wrong = changed(by_sums, 1, 0, batch="x")
+    assert compared(tmp_path / "wrong", all_places(), wrong).verdict is ComparisonVerdict.DIFFERENT
+
+
 def test_different_batches_are_different_without_digests(tmp_path: Path) -> None:
     records = [bare(step, rank) for step in range(3) for rank in range(2)]
     result = compared(tmp_path, records, changed(records, 0, 1, batch="x"))

@@ -154,3 +154,10 @@ def test_torn_lines_are_mentioned(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("count", "text"), [(0, "0 bytes"), (20_000, "20.0 kB"), (12_300_000, "12.3 MB")])
 def test_sizes(count: int, text: str) -> None:
     assert size(count) == text
+
+
+def test_which_device_a_rank_has_is_a_section_of_its_own(tmp_path: Path) -> None:
+    reason = "rank 1 on device 2 of this host, before on device 1 of this host; sums may differ in the last bit"
+    told = narrative(tmp_path, [DecisionRecord(at=9.0, generation=2, kind="device", reason=reason)])
+    (section,) = [block for block in told.sections if block.title == "devices"]
+    assert [text for _, text in section.lines] == [f"device: {reason}"]

@@ -103,6 +103,17 @@ def test_a_name_of_ours_stays_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert type(registry.named(DETECTOR, "straggler", "--detectors straggler")).__name__ == "StragglerDetector"
 
 
+def test_a_script_may_bring_one_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registered", [])
+    registry.register(DETECTOR, "fine", "nowhere:Fine")
+    registry.register(DETECTOR, "fine", "understudy.detection.straggler:StragglerDetector")  # the last one counts
+    assert usable() == ([*OURS, "fine"], [])
+    *_, found = registry.find(DETECTOR)
+    assert str(found) == "the detector 'fine' of this script" and not found.built_in
+    registry.register(DETECTOR, "device", "nowhere:Fine")
+    assert usable()[0] == [*OURS, "fine"], "a name of ours stays ours"
+
+
 def test_of_two_packages_with_one_name_neither_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("acme", "bravo"):
         module = f"twice_{package}"

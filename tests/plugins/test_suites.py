@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from understudy.api.webhook_formats import Alertmanager, Generic, WebhookFormat
 from understudy.coordinator.state_store import MemoryStateStore, SharedMemoryState, StateStore
 from understudy.coordinator.stores import EtcdStores, MemoryStores, StoreProvider, StoreRequest
 from understudy.detection.contract import Evidence
+from understudy.devices.cpu import Cpu
 from understudy.foundation.ids import HostId, Rank
-from understudy.groups.communicators import CommunicatorFamily, Gloo, Links
+from understudy.groups.families.contract import CommunicatorFamily, Links
+from understudy.groups.families.gloo import Gloo
 from understudy.plugins.scheduler import Notice, Placement, Scheduler
 from understudy.protocol.requests import MoveRanks, ReplaceRank
-from understudy_testkit.conformance import communicators, responses, schedulers, stores, webhooks
+from understudy_testkit.conformance import communicators, devices, responses, schedulers, stores, webhooks
 from understudy_testkit.conformance.rule import NotConforming
 from understudy_testkit.faults import etcd_servers
 
@@ -59,6 +62,11 @@ def test_the_etcd_store_conforms(tmp_path_factory: pytest.TempPathFactory) -> No
 @pytest.mark.parametrize("rule", communicators.RULES, ids=lambda rule: rule.name)
 def test_gloo_conforms(rule: Any) -> None:
     rule.check(Gloo)
+
+
+@pytest.mark.parametrize("rule", devices.RULES, ids=lambda rule: rule.name)
+def test_the_cpu_conforms(rule: Any) -> None:
+    rule.check(Cpu)
 
 
 # -- those that do not ------------------------------------------------------------------------------------------------
@@ -227,9 +235,31 @@ class Elsewhere(Gloo):
         raise RuntimeError(f"no device for {store, place, ranks, timeout}")
 
 
+class Credulous(Gloo):
+    def connect(self, *_: Any) -> None:
+        return
+
+
+class Generous(Gloo):
+    def connect_within(self, timeout: timedelta, size: int) -> timedelta:
+        return timeout * size
+
+
+class Restless(Cpu):
+    def record(self) -> Any:
+        return SimpleNamespace(complete=lambda: False)
+
+
+def test_a_device_that_breaks_its_contract_is_found() -> None:
+    with pytest.raises(NotConforming, match=r"comes to rest: after it has drained, an event .* is not complete"):
+        devices.check(Restless)
+
+
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
+        (Credulous, "gives up a peer that does not come: it connected to a peer that did not"),
+        (Generous, "says how it is used: with 0:00:30 for the job it connects within 0:01:00"),
         (Unbreakable, "frees a rank that is blocked.*: nothing was there to be broken"),
         (Nameless, "no name that init_process_group would take"),
         (Elsewhere, "it raised RuntimeError: no device"),

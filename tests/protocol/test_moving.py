@@ -272,3 +272,37 @@ def test_a_leaver_in_trouble_disturbs_nobody_once_its_successor_has_everything()
     trouble = ev.RecoveryFailed(at=12.5, member=m(1), generation=Generation(2), why="the connection was closed")
     assert machine.handle(trouble) == () and machine.stage is Stage.FORMING
     assert of(KillMember, machine.handle(resumed(0, 2)))
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before the boundary is chosen", "after it"])
+def test_a_member_that_loses_contact_never_comes_to_the_boundary_and_is_not_waited_for(before: bool) -> None:
+    """No loss is known: its device has failed, and its process lives on. The move goes on with the next generation."""
+    machine = training()
+    machine.handle(move(1))
+    contact = ev.ContactLost(at=7.0, member=m(0), generation=Generation(1), why="its device has aborted a collective")
+    if before:
+        machine.handle(contact)
+    at_boundary(machine)
+    assert (machine.stage, machine.generation) == (Stage.STOPPING, 2)
+    if not before:
+        machine.handle(contact)
+    machine.handle(ev.Tick(at=8.9))
+    assert machine.generation == 2, "the news of a loss may still be on its way"
+    commands = machine.handle(ev.Tick(at=9.0))
+    assert machine.generation == 3
+    newest = [order for order in of(AbandonGeneration, commands) if order.generation == 3]
+    assert newest and all(order.boundary is None for order in newest), "at once"
+    (why,) = (decision.reason for decision in of(RecordDecision, commands) if decision.kind is DecisionKind.ALARM)
+    assert why.code is Code.NO_LOSS_KNOWN
+
+
+def test_a_member_that_lost_contact_and_came_to_the_boundary_after_all_disturbs_nobody() -> None:
+    machine = training()
+    machine.handle(move(1))
+    at_boundary(machine)
+    machine.handle(ev.ContactLost(at=7.0, member=m(0), generation=Generation(1), why="reset by peer"))
+    for number, position in ((2, holding(None)), (0, holding(12)), (1, holding(12))):
+        machine.handle(reported(number, 2, position))
+    assert machine.stage is Stage.FORMING
+    machine.handle(ev.Tick(at=9.5))
+    assert (machine.stage, machine.generation) == (Stage.FORMING, 2)

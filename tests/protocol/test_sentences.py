@@ -43,6 +43,7 @@ def test_one_line_per_strategy_and_a_sentence_of_all() -> None:
             "drained, it was",
         ),
         (because(Code.NO_SUCH_HOST, host="z", hosts=("a", "b")), "there is no host z; present are: a, b"),
+        (because(Code.NO_RANK_PASSED_FENCE, ranks=(0, 1), step=2), "ranks 0, 1 come from devices, and are not known"),
         (because(Code.RETRY, why=because(Code.ALL_AT_FENCE, step=2), swap=None), "at the fence of step 2 with final"),
     ],
 )

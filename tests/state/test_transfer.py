@@ -18,9 +18,9 @@ from understudy.ledger.records import TransferRecord
 from understudy.state.protected_state import Protected
 from understudy.state.transfer import p2p
 from understudy.state.transfer.chunks import SMALL
-from understudy.state.transfer.manifest import TensorEntry, landing_place, manifest_of
+from understudy.state.transfer.manifest import Manifest, TensorEntry, landing_place, manifest_of
 from understudy.state.transfer.receiver import Receiver
-from understudy.state.transfer.sender import Sender
+from understudy.state.transfer.sender import Request, Sender, Word
 from understudy.state.transfer.vm_read import Landmark, MemoryReader
 
 CHATTER = 4096  # bytes of contents, digests and words at most
@@ -200,6 +200,47 @@ def test_a_plain_part_that_was_damaged_on_its_way_is_refused() -> None:
     manifest.check(0)
     with pytest.raises(TransferError, match="besides tensors"):
         msgspec.structs.replace(manifest, plain=manifest.plain + b"x").check(0)
+
+
+class FormerEntry(msgspec.Struct, frozen=True, array_like=True):
+    path: str
+    unit: int
+    dtype: str
+    shape: tuple[int, ...]
+    address: int
+
+
+class FormerManifest(msgspec.Struct, frozen=True, kw_only=True):
+    lines: list[FormerEntry]
+    plain: bytes
+    plain_digest: str
+    host: str
+    pid: int
+    landmark: bytes
+    landmark_address: int
+
+
+class FormerRequest(msgspec.Struct, frozen=True, kw_only=True, tag="Request"):
+    give: list[list[tuple[str, int, int]]]
+    vouch: list[list[tuple[str, int, int]]]
+    read: bool
+
+
+def test_a_neighbouring_version_that_knows_nothing_of_devices_is_understood_and_understands() -> None:
+    """What it does not say means: everything goes through host memory."""
+    inventory = make(1, 1).inventory()
+    inventory.of_device = frozenset(inventory.tensors)
+    manifest = manifest_of(inventory, {}, Landmark(), "", by_device=True)
+    assert manifest.by_device and all(entry.on_device for entry in manifest.lines)
+    heard = msgspec.msgpack.decode(msgspec.msgpack.encode(manifest), type=FormerManifest)
+    assert [entry.path for entry in heard.lines] == [*inventory.tensors]
+    told = msgspec.msgpack.decode(msgspec.msgpack.encode(heard), type=Manifest)
+    assert not told.by_device and not any(entry.on_device for entry in told.lines)
+    one = ("parameters/model/0.weight", 0, 8)
+    request = Request(give=[[one]], vouch=[], read=False)
+    heard_request = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=FormerRequest)
+    assert heard_request.give == [[one]]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(heard_request), type=Word) == request
 
 
 def test_an_unknown_type_of_tensor_is_refused() -> None:

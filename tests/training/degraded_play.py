@@ -31,8 +31,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from understudy.foundation.ids import Generation, Rank, StepNumber
-from understudy.groups.communicators import Gloo
 from understudy.groups.engines import Engines
+from understudy.groups.families.gloo import Gloo
 from understudy.groups.fence import Fences
 from understudy.groups.store import InterruptibleStore
 from understudy.groups.world import World
@@ -49,6 +49,7 @@ from understudy.training.degraded.mode import DegradedMode
 from understudy.training.job import Job
 from understudy.training.recovery.probation import Probation
 from understudy.training.recovery.tail import TailResults
+from understudy.training.running_ahead import NeverAhead
 from understudy.training.shutdown import Shutdown
 from understudy.training.small_state import SmallState
 from understudy.training.snapshots.checkpointing import Checkpointing
@@ -137,7 +138,8 @@ class StandIn(SimpleNamespace):
     def __init__(self, case: Case, rank: int, folder: str, world: World) -> None:
         super().__init__()
         self.case, self.world = case, world
-        self.status = status = Status()
+        self.status, self.ahead = Status(), NeverAhead()
+        status = self.status
         protected, engines, inspector = Protected(), Engines(), StepInspector()
         self.control = SimpleNamespace(begin_step=lambda _: True, released=True, note=self.nothing)
         lines = RecordLog(WrittenAtOnce(steps_file(Path(folder, "ledger"), f"m-{rank}")))
@@ -145,9 +147,13 @@ class StandIn(SimpleNamespace):
         self.fences = Fences(folder, rank, case.ranks)
         self.degraded = DegradedMode(engines, protected, inspector)
         self.errors = SimpleNamespace(report=self._print_error, failed=False)
-        self.contact = SimpleNamespace(lost=self._lost_contact, await_word=self.nothing)
+        self.contact = SimpleNamespace(
+            lost=self._lost_contact, await_word=self.nothing, come_to_rest=int, look_at=self.nothing
+        )
         self.replicas = KnownReplicas(status)
-        self.recovery = SimpleNamespace(recover=self.nothing, come_back_to_loop=self.nothing)
+        self.recovery = SimpleNamespace(
+            recover=self.nothing, come_back_to_loop=self.nothing, know_what_is_held=self.nothing
+        )
         self.sections = SimpleNamespace(seed=None)
         rank_local: Any = SimpleNamespace(begin=self.nothing, arrive=self.nothing, exists=False)
         late_fence: Any = SimpleNamespace(undo=None, agree=self.nothing, look_at=self.nothing, committed=self.nothing)

@@ -28,7 +28,9 @@ class StandIn:
             between_steps=True, in_section=False, abandoned=False, go_on_between_steps=self._go_on_between_steps
         )
         self.status = status
-        contact: Any = SimpleNamespace(lost=lambda: self.status.abandoned, await_word=lambda _why: None)
+        contact: Any = SimpleNamespace(
+            lost=lambda: self.status.abandoned, await_word=lambda _why: None, look_at=lambda _error: None
+        )
         recovery: Any = SimpleNamespace(recover=self._recover)
         self.tail = TailResults(self.said.append)
         BetweenSteps(status=status, contact=contact, tail=self.tail, recovery=recovery, note=self.said.append).install()

@@ -8,18 +8,21 @@ import pytest
 from understudy.errors import StepAbandoned
 from understudy.groups.fence import BEFORE_CHANGE, KEPT
 from understudy.protocol.positions import Position
+from understudy.training.running_ahead import NeverAhead
 from understudy.training.steps import ProtectedStep
 
 
 class Fenced:
     """A member in step 7 whose contact is lost at a place of the fence."""
 
-    def __init__(self, keep_own: bool, lost_at: int | None = None) -> None:
+    def __init__(self, keep_own: bool, lost_at: int | None = None, asynchronous: bool = False) -> None:
         self.met: list[int] = []
         self.told: list[Position] = []
         self._lost_at = lost_at
         fence = SimpleNamespace(meet=self._meet)
         member: Any = SimpleNamespace(
+            asynchronous=asynchronous,
+            ahead=NeverAhead(),
             replicas=SimpleNamespace(keep_own=keep_own, fenced=True),
             fences=SimpleNamespace(of=lambda _generation: fence),
             status=SimpleNamespace(generation=1, show_compute=lambda *_: None),
@@ -42,7 +45,7 @@ class Fenced:
 
     def _verdict(self, position: Position) -> Any:
         self.told.append(position)
-        return SimpleNamespace(step=8 if position.arrived else 7, generation=2)
+        return SimpleNamespace(step=8 if position.at_fence else 7, generation=2)
 
 
 def test_ranks_meet_once_where_a_twin_has_all_of_a_rank() -> None:
@@ -52,6 +55,13 @@ def test_ranks_meet_once_where_a_twin_has_all_of_a_rank() -> None:
     lost = Fenced(keep_own=False, lost_at=BEFORE_CHANGE)
     lost.step.before_optimizer()
     assert lost.told[0].arrived
+
+
+def test_an_arrival_on_a_device_that_runs_behind_is_told_as_such() -> None:
+    """A lost rank may have aborted first; then the gradients of a survivor may be garbage."""
+    lost = Fenced(keep_own=False, lost_at=BEFORE_CHANGE, asynchronous=True)
+    lost.step.before_optimizer()
+    assert not lost.told[0].arrived and lost.told[0].arrived_asynchronously
 
 
 def test_where_ranks_keep_what_no_twin_has_only_a_rank_that_knows_that_all_have_kept_it_has_arrived() -> None:

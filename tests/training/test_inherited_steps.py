@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from understudy.errors import StepAbandoned
+from understudy.training.running_ahead import NeverAhead
 from understudy.training.steps import ProtectedStep, Step, TailStep
 
 
@@ -33,8 +34,9 @@ def member(*, in_tail: bool, holds: int) -> Any:
 
     return SimpleNamespace(
         status=status,
+        ahead=NeverAhead(),
         recovery=SimpleNamespace(carry_out=recover, recover=recover),
-        contact=SimpleNamespace(lost=lambda: True, await_word=nothing),
+        contact=SimpleNamespace(lost=lambda: True, await_word=nothing, come_to_rest=nothing, look_at=nothing),
         tail=SimpleNamespace(is_ahead=lambda _truly=True: nullcontext(), begin_step=nothing),
         replicas=SimpleNamespace(watch=nothing),
         peer_memory=SimpleNamespace(begin_due=nothing),

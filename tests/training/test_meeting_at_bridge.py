@@ -17,6 +17,8 @@ class DeadLeaver:
     def __init__(self, status: MemberStatus, control: Any) -> None:
         self._status, self._control = status, control
 
+    own_words = None
+
     def place_of(self, rank: int) -> int:
         return rank
 

@@ -27,7 +27,12 @@ class StandIn:
             between_steps=True, in_section=False, abandoned=False, holds=5, generation=1, go_on_between_steps=int
         )
         self.status = status
-        contact: Any = SimpleNamespace(lost=lambda: self.status.abandoned, await_word=lambda _why: None)
+        contact: Any = SimpleNamespace(
+            lost=lambda: self.status.abandoned,
+            await_word=lambda _why: None,
+            come_to_rest=int,
+            look_at=lambda _error: None,
+        )
         fence = SimpleNamespace(meet=self._meet)
         fences: Any = SimpleNamespace(of=lambda _generation: fence)
         self.small = b"before"

@@ -47,6 +47,16 @@ def test_what_belongs_to_another_step_is_not_used() -> None:
     assert small.begin_again(5) and scheduler.get_last_lr() == [1.0]
 
 
+def test_a_learning_rate_that_is_a_tensor_stays_that_tensor() -> None:
+    rate = torch.tensor(1.0)  # a compiled optimizer reads it from where it was
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=rate)
+    small = SmallState(Protected(optimizers={"optimizer": optimizer}))
+    small.keep(step=5)
+    rate.fill_(0.5)
+    assert small.begin_again(5)
+    assert optimizer.param_groups[0]["lr"] is rate and rate == 1.0
+
+
 def test_what_is_large_or_cannot_be_told_is_not_kept() -> None:
     for content in (torch.zeros(1 << 20), object()):
         small, _ = make(Meter(content))

@@ -4,12 +4,15 @@ import msgspec
 import pytest
 
 from understudy.errors import WireError
-from understudy.foundation.ids import Generation, MemberId
+from understudy.foundation.ids import Generation, MemberId, Rank, StepNumber
 from understudy.protocol import events as ev
 from understudy.protocol.commands import KillMember, ReleaseMembers
+from understudy.protocol.commit import judge
+from understudy.protocol.positions import Position
 from understudy.protocol.reasons import Code, because
 from understudy.wire import host_messages as wire
 from understudy.wire import versions
+from understudy.wire.messages import decode_from_worker, encode
 
 
 @pytest.mark.parametrize("protocol", [0, versions.PROTOCOL + 2, versions.PROTOCOL + 100])
@@ -38,6 +41,21 @@ def test_fields_that_are_not_known_are_ignored() -> None:
     assert wire.decode_to_host(newer(kill, gently=True)) == kill
     inside = {**msgspec.to_builtins(kill.command), "softly": True}
     assert wire.decode_to_host(newer(kill, command=inside)) == kill
+
+
+def test_an_older_coordinator_does_not_commit_what_devices_say() -> None:
+    """It knows nothing of asynchronous arrivals, so to it those ranks have not arrived: it decides for a retry."""
+    position = Position(holds=StepNumber(7), arrived_asynchronously=True)
+    report = ev.PositionReported(
+        at=0.0, member=MemberId("m-1"), generation=Generation(2), position=position, twin_key="all"
+    )
+    told = msgspec.msgpack.decode(encode(report))
+    assert decode_from_worker(msgspec.msgpack.encode(told)) == report
+    assert told["position"].pop("arrived_asynchronously")
+    known = decode_from_worker(msgspec.msgpack.encode(told))
+    assert isinstance(known, ev.PositionReported) and not known.position.at_fence
+    verdict = judge({Rank(0): known.position})
+    assert verdict is not None and verdict.committed is None
 
 
 def test_a_kind_that_is_not_known_is_ignored_and_nonsense_is_not() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from understudy.devices import importing, views
 from understudy.foundation.settings import SECRETS, WorkerSettings
 from understudy.protocol.commands import Seat
 
@@ -19,14 +20,20 @@ def base_environment(inherited: Mapping[str, str], world_size: int) -> dict[str,
 
 
 def worker_environment(
-    inherited: Mapping[str, str], settings: WorkerSettings, seat: Seat | None, world_size: int
+    inherited: Mapping[str, str],
+    settings: WorkerSettings,
+    seat: Seat | None,
+    world_size: int,
+    view: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """What we inherited, torchrun's variables where the rank is known at the start, and our own.
 
     A script that never calls `understudy.join()` finds what it would find under torchrun. A spare has no rank yet; it
     gets these variables in `join()`, together with its rank.
+
+    `view`: of devices.
     """
-    environment = base_environment(inherited, world_size)
+    environment = {**base_environment(inherited, world_size), **(view or {})}
     environment["TORCHELASTIC_RUN_ID"] = "understudy"  # torch and trainers ask whether it is there
     if seat is not None:
         address, _, port = seat.store_address.rpartition(":")  # empty: the store is this host's own
@@ -45,3 +52,16 @@ def worker_environment(
             "TORCHELASTIC_RESTART_COUNT": "0",
         }
     return environment | settings.to_environment()
+
+
+def view_at_birth(devices: tuple[str, ...], seat: Seat | None, device: int | None) -> dict[str, str]:
+    """Of the devices of this host, for a process that has number `device` (None: nothing was decided). A rank sees its
+    own under the number of its place. A spare does not know that yet: until it does, it sees its own device first, and
+    questions about devices are to leave them alone."""
+    if device is None or device >= len(devices):
+        return {}
+    if seat is None:
+        return {views.VARIABLE: views.arranged(devices, device, 0), **importing.VARIABLES}
+    if device == seat.local_rank or seat.local_rank >= len(devices):
+        return {}
+    return {views.VARIABLE: views.arranged(devices, device, seat.local_rank)}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from understudy.detection.device_health import device_of
+from understudy.devices import views
 from understudy.wire.inventory import LONGEST, MOST_ADDRESSES, MOST_DEVICES, Device, HostInventory
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -26,7 +27,7 @@ def read(environment: Mapping[str, str], *, proc: Path = Path("/proc")) -> HostI
         host_name=_sayable(_content(proc / "sys" / "kernel" / "hostname")),
         addresses=addresses[:MOST_ADDRESSES],
         pod=pod_name(environment),
-        devices=devices_in_slots(reports, environment.get("CUDA_VISIBLE_DEVICES")),
+        devices=() if views.hidden(environment) else devices_in_slots(reports, environment.get(views.VARIABLE)),
     )
 
 

@@ -27,18 +27,24 @@ class Worker:
     outlets: tuple[Outlet, ...]
     process: WatchedProcess | None = None  # None when it could not be started
     rank: int | None = None
-    local_rank: int | None = None  # its place on this host, which says which device it uses
+    local_rank: int | None = None  # its place on this host, which says which device it uses if nothing else does
+    device: int | None = None  # the number of its device, of those that are visible here, if that was decided
     warm: bool = False
     failure: ScriptFailed | None = None
     first_sign: float | None = None  # of its end: its failure message, the end of its connection
     ended_for: str | None = None  # we ended it, and why
     ended_for_hang: bool = False
+    started_at: float = 0.0
 
     def assigned(self, rank: int) -> None:
         if self.rank is None:
             self.rank = rank
             for outlet in self.outlets:
                 outlet.assigned(rank)
+
+    @property
+    def device_number(self) -> int | None:
+        return self.local_rank if self.device is None else self.device
 
     def step(self) -> StepNumber | None:
         return step_of(self.page.look())

@@ -22,6 +22,7 @@ class LaunchPlan:
     host: str = ""  # --host-name: this host's name in a job on many hosts
     store_host: str = "127.0.0.1"  # --local-addr: where the c10d store beside this agent listens
     ledger_digest_every: int = 0  # --ledger-digest-every
+    ledger_digests: str = "auto"  # --ledger-digests
     check_replicas_every: int = 0  # --check-replicas-every
     peer_snapshot_every: int = 0  # --peer-snapshot-every
     checkpoint_dir: str = ""  # --checkpoint-dir

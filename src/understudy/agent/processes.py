@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
+from understudy.foundation.exits import DEVICE_LOST
 from understudy.foundation.ids import StepNumber
 from understudy.foundation.parenthood import children_of, die_with
 from understudy.protocol.causes import Cause, CauseKind
@@ -154,6 +155,9 @@ def reap_orphans(ours: Collection[int]) -> None:
 def cause_of(code: int, step: int | None) -> Cause:
     """What a return code says by itself."""
     at = None if step is None else StepNumber(step)
+    if code == DEVICE_LOST:
+        detail = f"its device could not be used any more, and it ended itself (code {code})"
+        return Cause(kind=CauseKind.EXIT, detail=detail, exit_code=code, step=at)
     if code >= 0:
         return Cause(kind=CauseKind.EXIT, detail=f"its process exited with code {code}", exit_code=code, step=at)
     return Cause(

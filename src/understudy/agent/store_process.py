@@ -17,7 +17,8 @@ _HEALTHY_AFTER = 60.0
 
 
 class StoreProcess:
-    """Runs `command FD` until it is closed. `complain` is told when the store died."""
+    """Runs `command FD` until it is closed; `command FD --whole` once a start has failed, which takes the slow and sure
+    way. `complain` is told when the store died."""
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], complain: Callable[[str], None], host: str
@@ -27,7 +28,7 @@ class StoreProcess:
         self._listener = socket.create_server((host, 0), backlog=1024)
         self.port: int = self._listener.getsockname()[1]
         self._delay = _FIRST_DELAY
-        self._closed = False
+        self._closed = self._whole = False
         self._again: asyncio.TimerHandle | None = None
         self.process = self._start()
 
@@ -35,7 +36,7 @@ class StoreProcess:
         descriptor = self._listener.fileno()
         self._started_at = time.monotonic()
         return start_process(
-            (*self._command, str(descriptor)),
+            (*self._command, str(descriptor), *(("--whole",) if self._whole else ())),
             environment=self._environment,
             on_exit=self._ended,
             keep_stdin=True,
@@ -49,6 +50,8 @@ class StoreProcess:
         self._complain(f"the store process {how}; it is started again on port {self.port}")
         if time.monotonic() - self._started_at > _HEALTHY_AFTER:
             self._delay = _FIRST_DELAY
+        else:
+            self._whole = True
         self._restart_later()
 
     def _restart_later(self) -> None:

@@ -8,13 +8,15 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from msgspec import structs
 
 from understudy.agent.connections import WorkerConnections
 from understudy.agent.controller import Controller
+from understudy.agent.device_log import KERNEL_LOG, DeviceLog
 from understudy.agent.device_metrics import DeviceMetrics
-from understudy.agent.environment import base_environment, worker_environment
+from understudy.agent.environment import base_environment, view_at_birth, worker_environment
 from understudy.agent.evidence import EvidenceReview, Report
 from understudy.agent.fork_server import ForkServer
 from understudy.agent.held_connections import HeldConnections
@@ -35,6 +37,7 @@ from understudy.detection.liveness import LivenessWatch
 from understudy.detection.pace import PaceWatch
 from understudy.detection.process_state import Kernel, kernel_view, process_state
 from understudy.detection.progress import Progress, ProgressReader
+from understudy.devices import views
 from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import HostId, MemberId, Rank
@@ -47,6 +50,7 @@ from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.policy import Policy
 from understudy.protocol.sentences import sentence
 from understudy.wire import messages as msg
+from understudy.wire.inventory import Device
 
 _NEARLY = 0.8  # of a deadline
 _DEATH_TIMEOUT = 10.0  # seconds that the kernel may take to end a killed process
@@ -70,10 +74,13 @@ class Supervisor:
         ledger_remade: Callable[[], object] = lambda: None,
         detectors: Sequence[Detector] = (),
         responses: Mapping[str, Response] | None = None,
+        devices: Sequence[Device] = (),
+        kernel_log: str = KERNEL_LOG,
     ) -> None:
         """`files`: writes what ranks print. `report`: where evidence goes (the ledger and the terminal); without it, it
         is said. `ledger_remade`: called from a thread when the folder of the ledger had vanished and was made again.
-        `detectors` give evidence, and `responses` say by its kind what is asked for then."""
+        `detectors` give evidence, and `responses` say by its kind what is asked for then. `devices`: of this host;
+        what their driver says is in `kernel_log`."""
         self.workers: dict[MemberId, Worker] = {}
         self._plan, self._clock, self._policy = plan, clock, policy
         host = HostId(plan.host) if plan.host else THIS_HOST
@@ -89,7 +96,8 @@ class Supervisor:
         self._timer: asyncio.TimerHandle | None = None
         self._notes: set[str] = set()
         self._warmth, self._steps = SpareMemory(clock), StepReport()
-        self._devices = DeviceMetrics(plan.device_metrics, say)
+        self._metrics = DeviceMetrics(plan.device_metrics, say)
+        self._devices, self._device_log = tuple(devices), DeviceLog(devices, say, kernel_log)
         self._evidence = EvidenceReview(
             detectors,
             report=report or (lambda record: say(record.reason)),
@@ -108,7 +116,7 @@ class Supervisor:
             looking.add_done_callback(self._on_blindness)
             at_the_end.callback(looking.cancel)
             if self._plan.device_metrics:
-                at_the_end.callback(asyncio.create_task(self._devices.keep_fetching()).cancel)
+                at_the_end.callback(asyncio.create_task(self._metrics.keep_fetching()).cancel)
             self._ask(controller.start)
             await self._stopping.wait()
             await self._end_workers()
@@ -120,6 +128,7 @@ class Supervisor:
 
     def _open(self, at_the_end: contextlib.ExitStack) -> None:
         self._folder = at_the_end.enter_context(runtime_dir())
+        at_the_end.callback(self._device_log.close)
         self._connections = WorkerConnections(str(self._folder / SOCKET), deliver=self._on_message, gone=self._on_gone)
         at_the_end.callback(self._connections.close)
         self._held = HeldConnections(str(self._folder / SOCKET), self._connections.is_member)
@@ -202,8 +211,8 @@ class Supervisor:
     def carry_out(self, command: cmd.ToAgent) -> None:
         """Hosts that it names are this one."""
         match command:
-            case cmd.StartMember(member=member, seat=seat):
-                self._start_member(member, seat)
+            case cmd.StartMember():
+                self._start_member(command)
             case cmd.WatchClosely():
                 self._liveness.watch_closely(self._clock.now())
             case cmd.KillMember(member=member, hang=hang, reason=reason):
@@ -215,13 +224,15 @@ class Supervisor:
             case _:
                 self._pass_on(command)
 
-    def _start_member(self, member: MemberId, seat: cmd.Seat | None) -> None:
+    def _start_member(self, start: cmd.StartMember) -> None:
+        member, seat = start.member, start.seat
         soon = asyncio.get_running_loop().call_soon
         try:
             worker = self.workers[member] = self._make_worker(member, None if seat is None else seat.rank)
         except OSError as error:  # no room in shared memory, or no descriptors
             soon(self.tell, ev.MemberLost(at=self._clock.now(), member=member, cause=_not_started(error)))
             return
+        worker.device, worker.started_at = start.device, self._clock.now()
         self._spools.expect(member)
         self._empty.clear()
         try:
@@ -243,7 +254,7 @@ class Supervisor:
         return Worker(member, page, outlets, rank=rank)
 
     def _start_process(self, worker: Worker, seat: cmd.Seat | None) -> WatchedProcess:
-        environment = self._environment_for(worker.member, seat)
+        environment = self._environment_for(worker, seat)
         stdout, stderr = (outlet.descriptor for outlet in worker.outlets)
 
         def on_exit(code: int) -> None:
@@ -261,6 +272,7 @@ class Supervisor:
             worker = self.workers[command.member]
             worker.assigned(command.rank)
             worker.local_rank = command.slot
+            worker.device = worker.device if command.device is None else command.device
         for member in cmd.members_of(command):
             self._connections.send(member, command)
 
@@ -328,7 +340,14 @@ class Supervisor:
             for outlet in worker.outlets:
                 outlet.drain()
         finally:
-            self._on_lost(worker, worker.cause(code))
+            self._on_lost(worker, self._with_device_fault(worker, worker.cause(code)))
+
+    def _with_device_fault(self, worker: Worker, cause: Cause) -> Cause:
+        """What the driver said of its device while it lived, unless we ended it or it ended well."""
+        if worker.device_number is None or cause.kind is CauseKind.DISMISSED or cause.exit_code == 0:
+            return cause
+        self._device_log.look(self._clock.now())
+        return replace(cause, device_fault=self._device_log.fault_of(worker.device_number, worker.started_at))
 
     def _on_lost(self, worker: Worker, cause: Cause) -> None:
         self._connections.forget(worker.member)
@@ -344,6 +363,7 @@ class Supervisor:
     async def _look_at_progress(self) -> None:
         while True:
             await asyncio.sleep(self._plan.look_every)
+            self._device_log.look(self._clock.now())
             pages = {member: worker.page.look() for member, worker in self.workers.items()}
             self._bury_orphans()
             for member, memory in self._warmth.wishes(self.workers):
@@ -381,10 +401,10 @@ class Supervisor:
 
     def _numbers_of(self, worker: Worker) -> Mapping[str, float]:
         """Of its device, if an exporter counts for us."""
-        if worker.local_rank is None or not self._devices.devices:
+        if worker.rank is None or worker.device_number is None or not self._metrics.devices:
             return {}
-        visible = self._plan.environment.get("CUDA_VISIBLE_DEVICES")
-        return numbers_of(worker.local_rank, self._devices.devices, visible)
+        visible = self._plan.environment.get(views.VARIABLE)
+        return numbers_of(worker.device_number, self._metrics.devices, visible)
 
     def _bury_orphans(self) -> None:
         if self._fork_server is None or self._fork_server.expecting:
@@ -435,7 +455,9 @@ class Supervisor:
             wait = max(_SHORTEST_WAIT, deadline - self._clock.now())
             self._timer = asyncio.get_running_loop().call_later(wait, self._ask, self._controller.tick)
 
-    def _environment_for(self, member: MemberId, seat: cmd.Seat | None) -> dict[str, str]:
+    def _environment_for(self, worker: Worker, seat: cmd.Seat | None) -> dict[str, str]:
+        member, inherited = worker.member, self._plan.environment
+        devices = views.listed(inherited, len(self._devices))
         settings = WorkerSettings(
             socket=str(self._folder / SOCKET),
             member=member,
@@ -446,12 +468,15 @@ class Supervisor:
             host=self._plan.host,
             store_port=self._store.port,
             ledger_digest_every=self._plan.ledger_digest_every,
+            ledger_digests=self._plan.ledger_digests,
             check_replicas_every=self._plan.check_replicas_every,
             peer_snapshot_every=self._plan.peer_snapshot_every,
             checkpoint_dir=self._plan.checkpoint_dir,
             checkpoint_every=self._plan.checkpoint_every,
+            devices=devices if worker.device is not None and seat is None else (),
         )
-        return worker_environment(self._plan.environment, settings, seat, self._plan.world_size)
+        view = view_at_birth(devices, seat, worker.device)
+        return worker_environment(inherited, settings, seat, self._plan.world_size, view)
 
 
 def _not_started(error: OSError) -> Cause:

@@ -13,6 +13,7 @@ from understudy.coordinator.steps import Committed, training_members
 from understudy.errors import UnderstudyError
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import HostId, MemberId
+from understudy.ledger.goodput import Goodput
 from understudy.protocol.events import Event
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
@@ -64,6 +65,9 @@ class JobInterface(Protocol):
     def committed(self) -> Committed:
         """What the whole job has committed, and for how long that has not changed."""
 
+    def goodput(self) -> Goodput | None:
+        """Where the job's time went up to now."""
+
     def steps(self) -> Mapping[MemberId, int]:
         """The newest step of members, where it is known."""
 
@@ -113,6 +117,9 @@ class OneHost:
 
     def committed(self) -> Committed:
         return self._coordinator.steps.committed(self._coordinator.machine)
+
+    def goodput(self) -> Goodput | None:
+        return self._coordinator.goodput
 
     def steps(self) -> Mapping[MemberId, int]:
         return self._steps()
@@ -165,6 +172,12 @@ class ManyHosts:
         if leader is None or leader.coordinator is None or machine is None:
             return Committed()
         return leader.coordinator.steps.committed(machine)
+
+    def goodput(self) -> Goodput | None:
+        leader, machine = self._service.leader, self.machine()
+        if leader is None or leader.coordinator is None or machine is None:
+            return None
+        return leader.coordinator.goodput
 
     def steps(self) -> Mapping[MemberId, int]:
         """A host tells the smallest step of its ranks, not which of them has it."""

@@ -38,6 +38,16 @@ METRICS: Mapping[str, Declared] = {
     "spares": Declared("gauge", f"Spare processes: warm, starting, wanted. {_LEADS}", ("state",)),
     "hosts": Declared("gauge", f"Hosts by state: present, silent, suspect, draining, lost. {_LEADS}", ("state",)),
     "stage": Declared("gauge", f"1 for the stage in which the job is. {_LEADS}", ("stage",)),
+    "goodput_ratio": Declared(
+        "gauge", f"Share of the time since the job began that was training that counts; missing before any. {_LEADS}"
+    ),
+    "time_seconds": Declared(
+        "gauge",
+        "Seconds since the job began, by what they went to: productive, setup, repeated (training before a fault that "
+        "had to be done again), degraded (the share of absent ranks), recovering, with the code of its first reason as "
+        f"cause. {_LEADS}",
+        ("part", "cause"),
+    ),
     "decisions": Declared("counter", "Decisions of the coordinator", ("kind",)),
     "recoveries": Declared(
         "counter",

@@ -127,6 +127,7 @@ class _Gauges(Collector):
         yield _gauge("generation", machine.generation)
         yield _gauge("world_size", machine.policy.world_size)
         yield from self._of_steps()
+        yield from self._of_goodput()
         counts = views.rank_counts(machine)
         yield _by_label("ranks", counts)
         yield _gauge("degraded", float(counts["absent"] > 0))
@@ -152,6 +153,17 @@ class _Gauges(Collector):
             yield _gauge("committed_step", committed.step)
         if committed.unchanged_for is not None:
             yield _gauge("committed_step_unchanged_seconds", committed.unchanged_for)
+
+    def _of_goodput(self) -> Iterator[Metric]:
+        account = self._interface.goodput()
+        if account is None or account.ratio is None:
+            return
+        yield _gauge("goodput_ratio", account.ratio)
+        parts = {"productive": account.productive, "setup": account.setup, "repeated": account.repeated}
+        parts["degraded"] = account.degraded
+        seconds: dict[tuple[str, ...], float] = {(part, ""): value for part, value in parts.items()}
+        seconds |= {("recovering", code): value for code, value in account.recovering.items()}
+        yield _family("time_seconds", seconds)
 
 
 def _gauge(name: str, value: float) -> GaugeMetricFamily:

@@ -152,6 +152,20 @@ class RecoveryView(Given):
     seconds_ago: float
 
 
+class GoodputView(Given):
+    """Seconds since the job began, by what they went to. `recovering`: by the code of the first reason. `ratio`:
+    productive seconds of all. `sentence`: for people."""
+
+    ratio: float | None
+    seconds: float
+    productive: float
+    setup: float
+    recovering: dict[str, float]
+    repeated: float
+    degraded: float
+    sentence: str
+
+
 class JobView(Given):
     """`committed_step`: what every rank of the world has committed. `absent_ranks`: the world goes on without these.
     `code`, `fields`: the reason for which the job has ended, for programs (docs/reference/reasons.md)."""
@@ -173,6 +187,7 @@ class JobView(Given):
     predicted_recovery_seconds: float | None
     recoveries: int
     last_recovery: RecoveryView | None
+    goodput: GoodputView | None
     newest_event: int
     outcome: str | None
     reason: str | None

@@ -227,16 +227,23 @@ def _rank_of(text: str, host: HostId | None, slot: int | None, roster: Roster) -
     target = _holder(Rank(int(text)), roster)
     if host is not None and target.host != host:
         return Nothing(f"the labels contradict each other: rank {target.rank} is on {target.host}, not on {host}")
-    if slot is not None and host is not None and roster.holder(target.rank).slot != slot:
+    if slot is not None and host is not None and _device_of(target.rank, roster) != slot:
         return Nothing(f"the labels contradict each other: rank {target.rank} does not use device {slot} of {host}")
     return target
 
 
 def _in_slot(host: HostId, slot: int, roster: Roster) -> Target:
     for target in _targets_on(host, roster):
-        if roster.holder(target.rank).slot == slot:
+        if _device_of(target.rank, roster) == slot:
             return target
     return Nothing(f"no rank uses device {slot} of {host}")
+
+
+def _device_of(rank: Rank, roster: Roster) -> int:
+    """The one of its place, if nothing else was decided."""
+    member = roster.holder(rank)
+    device = roster.device_of(member)
+    return member.slot if device is None else device
 
 
 def _targets_on(host: HostId, roster: Roster) -> list[RankTarget]:

@@ -6,8 +6,9 @@ import msgspec
 
 from understudy.api.event_stream import Numbered
 from understudy.api.job import JobInterface
-from understudy.api.models import EventView, HostView, JobView, MemberView, Overview, RecoveryView
+from understudy.api.models import EventView, GoodputView, HostView, JobView, MemberView, Overview, RecoveryView
 from understudy.foundation.ids import HostId, MemberId
+from understudy.ledger.goodput import Goodput
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.protocol.hosts import Host
 from understudy.protocol.job import JobMachine
@@ -42,11 +43,27 @@ def job(interface: JobInterface, leader_url: str | None) -> JobView:
         predicted_recovery_seconds=interface.event_stream.predicted_recovery(),
         recoveries=interface.event_stream.recovered,
         last_recovery=recovery(recoveries[-1], interface.now()) if recoveries else None,
+        goodput=goodput(interface.goodput()),
         newest_event=interface.event_stream.newest,
         outcome=None if stopped is None else stopped.outcome.value,
         reason=None if stopped is None else sentence(stopped.reason),
         code=None if stopped is None else stopped.reason.code,
         fields={} if stopped is None else fields_of(stopped.reason),
+    )
+
+
+def goodput(account: Goodput | None) -> GoodputView | None:
+    if account is None:
+        return None
+    return GoodputView(
+        ratio=account.ratio,
+        seconds=account.total,
+        productive=account.productive,
+        setup=account.setup,
+        recovering=account.recovering,
+        repeated=account.repeated,
+        degraded=account.degraded,
+        sentence=account.sentence(),
     )
 
 

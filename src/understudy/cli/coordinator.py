@@ -31,6 +31,7 @@ from understudy.errors import Deposed, LedgerError, SettingsError
 from understudy.files.background import BackgroundFiles
 from understudy.files.private import make_private_folder
 from understudy.foundation.clock import SystemClock
+from understudy.ledger.goodput import GOODPUT
 from understudy.ledger.run import AUDIT, DECISIONS
 from understudy.ledger.writing import RecordLog
 from understudy.plugins import registry
@@ -236,7 +237,16 @@ async def _stand(
         watching.cancel()
     decisions = RecordLog.open(files, args.run_dir / "ledger", DECISIONS)
     journals = (decisions, log, *(() if http.event_stream is None else (http.event_stream,)))
-    leader = Leader(term, state_store=state_store, clock=SystemClock(), journals=journals, say=log.say, past=past)
+    accounts = RecordLog.open(files, args.run_dir / "ledger", GOODPUT)
+    leader = Leader(
+        term,
+        state_store=state_store,
+        clock=SystemClock(),
+        journals=journals,
+        say=log.say,
+        past=past,
+        accounts=accounts.append,
+    )
     log.run = lambda: leader.run
     log.tell("leading", f"leading, term {term}", term=term)
     http.on_lead()
@@ -267,6 +277,8 @@ async def _lead(leader: Leader, state_store: StateStore, log: Log) -> int | None
         return None
     text = f"the job {stop.outcome.value}: {sentence(stop.reason)}"
     log.tell("end", text, exit_code=stop.exit_code, reason=stop.reason.code)
+    if leader.coordinator is not None:
+        log.tell("goodput", leader.coordinator.goodput.sentence())
     with contextlib.suppress(Deposed):
         await _farewell(leader, log)
         await leader.record_farewell()

@@ -1,5 +1,6 @@
 """`understudy doctor [RUN]`: what this host can do for a recovery, the way to another one, and whether the limits of a
-run fit what was seen of it. The parts are in `cli.examination`.
+run fit what was seen of it. The parts are in `cli.examination`. What accelerators do is
+tried on request only, for it takes long (`cli.examination.accelerators`).
 """
 
 import argparse
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from understudy.cli.examination import budget, clocks, listening, measuring, versions
+from understudy.cli.examination.accelerators.acceptance import Acceptance, Wanted, parse_parts, require
 from understudy.cli.examination.finding import Finding
 from understudy.cli.examination.history import RunHistory, history_of
 from understudy.cli.examination.host import host
@@ -57,23 +59,68 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         limits.add_argument(flag, type=float, default=usual, help="as in `understudy run` (default %(default)g)")
     limits.add_argument("--state-gb", type=float, help="GB that one rank holds (default: the largest transfer of RUN)")
+    _add_accelerators(parser)
+
+
+def _add_accelerators(parser: argparse.ArgumentParser) -> None:
+    accelerators = parser.add_argument_group(
+        "acceptance of accelerators", "kills and stops processes of its own on every device; no job may run beside it"
+    )
+    accelerators.add_argument(
+        "--accelerators",
+        action="store_true",
+        help="try what only real devices can show (docs/doctor.md); 0 only if all was shown",
+    )
+    accelerators.add_argument(
+        "--accelerators-only", metavar="PARTS", help="only these of A to F, as in A,C (default: all)"
+    )
+    accelerators.add_argument(
+        "--device", default="cuda", help="cuda, or an emulated one of understudy-testkit (default %(default)s)"
+    )
+    accelerators.add_argument("--devices", type=int, default=0, help="use so many of them (default: all)")
+    accelerators.add_argument("--quick", action="store_true", help="few rounds and faults: does it work at all?")
+    accelerators.add_argument("--archive", metavar="FILE", type=Path, help="write what is to be sent back, as tar.gz")
 
 
 def main(args: argparse.Namespace) -> int:
     token = _check(args)
+    acceptance = _acceptance(args)
     try:
         run = None if args.run is None else read_run(args.run)
     except LedgerError as error:
         print(f"unreadable: {error}", file=sys.stderr)
         return _UNREADABLE
     try:
-        wrong = [finding.wrong for finding in _examination(args, run, token)]
+        wrong = [finding.wrong for finding in _examination(args, run, token, acceptance)]
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    return _BAD if any(wrong) else 0
+    incomplete = acceptance is not None and not acceptance.complete
+    return _BAD if any(wrong) or incomplete else 0
 
 
-def _examination(args: argparse.Namespace, run: Run | None, token: str) -> Iterator[Finding]:
+def _acceptance(args: argparse.Namespace) -> Acceptance | None:
+    """None: it is not asked for."""
+    if not args.accelerators:
+        given = [f"--{name.replace('_', '-')}" for name in ("accelerators_only", "archive") if getattr(args, name)]
+        if given:
+            raise SettingsError(f"{given[0]}: is for --accelerators")
+        return None
+    if args.devices < 0:
+        raise SettingsError(f"--devices {args.devices}: must be 0 or more")
+    wanted = Wanted(
+        device=args.device,
+        only=() if args.accelerators_only is None else parse_parts(args.accelerators_only),
+        devices=args.devices,
+        quick=args.quick,
+        archive=args.archive,
+    )
+    require(wanted)
+    return Acceptance(wanted, os.environ)
+
+
+def _examination(
+    args: argparse.Namespace, run: Run | None, token: str, acceptance: Acceptance | None
+) -> Iterator[Finding]:
     """Each finding is printed when it is made: some take seconds."""
     yield from _told("this host", host())
     yield from _told("versions", versions.packages())
@@ -90,6 +137,9 @@ def _examination(args: argparse.Namespace, run: Run | None, token: str) -> Itera
         yield from _told("limits, as given here or by default", _limits(args, run, way))
     if args.listen is not None:
         yield from _told("the other side", _listen(args, token))
+    if acceptance is not None:
+        for title, findings in acceptance.titles():
+            yield from _told(title, findings)
 
 
 def _told(title: str, findings: Iterable[Finding]) -> Iterator[Finding]:

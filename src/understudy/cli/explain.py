@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from understudy.errors import LedgerError
+from understudy.ledger import goodput
 from understudy.ledger.narrative import Block, tell
 from understudy.ledger.reading import read_run
 
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     try:
         narrative = tell(read_run(args.run))
+        account = goodput.read(args.run)
     except LedgerError as error:
         print(f"unreadable: {error}", file=sys.stderr)
         return UNREADABLE
@@ -32,6 +34,8 @@ def main(args: argparse.Namespace) -> int:
         _print(console, block)
     console.print("summary", style="bold")
     console.print(f"  {narrative.summary.sentence()}")
+    if account is not None:
+        console.print(f"  {account.sentence()}")
     return 0
 
 

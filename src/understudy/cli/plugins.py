@@ -28,10 +28,10 @@ _LARGEST = 1 << 20  # bytes of the kept results
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Lists detectors, responses, stores, communicators, schedulers and webhooks, ours and those of installed "
-        "packages: the package and its version, the version of the contract, whether it can be used, and what its "
-        "conformance suite said last (docs/plugins.md). Exit code 0; 1 when a plugin of another package cannot be "
-        "used, or its suite fails."
+        "Lists detectors, responses, stores, communicators, devices, schedulers and webhooks, ours and those of "
+        "installed packages: the package and its version, the version of the contract, whether it can be used, and "
+        "what its conformance suite said last (docs/plugins.md). Exit code 0; 1 when a plugin of another package "
+        "cannot be used, or its suite fails."
     )
     parser.add_argument("--check", action="store_true", help="run the suites now; needs understudy-testkit")
     text = "address of a store on which the suite of that store is run, as in etcd://localhost:2379; for --check"
@@ -90,6 +90,8 @@ def _run_suite(plugin: Plugin, suite: EntryPoint | None, store: str) -> str:
     try:
         check(plugin.make, *((address,) if plugin.kind is STORE else ()))
     except Exception as error:
+        if why := getattr(error, "not_run", ""):
+            return f"not run: {why}"
         return f"{_FAILED}: {error}" if isinstance(error, AssertionError) else f"{_FAILED}: {error!r}"
     return _PASSED
 

@@ -39,6 +39,7 @@ from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import MemberId
 from understudy.ledger.concealing import conceal
+from understudy.ledger.goodput import GOODPUT
 from understudy.ledger.records import RunInfo
 from understudy.ledger.run import AUDIT, DECISIONS
 from understudy.ledger.writing import RecordLog, restore_run_info, write_run_info
@@ -46,6 +47,7 @@ from understudy.protocol.commands import StopJob
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
 from understudy.wire.certificates import Certificates
+from understudy.wire.inventory import HostInventory
 from understudy.wire.renewal import watched
 from understudy.wire.roles import PartyRole
 
@@ -99,7 +101,7 @@ async def _run(
     clock = SystemClock()
     files = BackgroundFiles(terminal.say)
     decisions = RecordLog.open(files, request.plan.run_dir / "ledger", DECISIONS, restore)
-    event_stream = make_event_stream(api)
+    event_stream, own = make_event_stream(api), inventory.read(request.plan.environment)
     journals = Journals((decisions, terminal, *(() if event_stream is None else (event_stream,))), terminal.say)
     supervisor = Supervisor(
         request.plan,
@@ -112,15 +114,23 @@ async def _run(
         ledger_remade=restore,
         detectors=observers.detectors,
         responses=observers.responses,
+        devices=own.devices,
     )
-    coordinator = Coordinator(JobMachine(request.policy), effects=supervisor, clock=clock, journals=(journals,))
+    coordinator = Coordinator(
+        JobMachine(request.policy),
+        effects=supervisor,
+        clock=clock,
+        journals=(journals,),
+        devices=own.numbered_devices,
+        accounts=RecordLog.open(files, request.plan.run_dir / "ledger", GOODPUT, restore).append,
+    )
     _handle_signals(request.signals, coordinator, supervisor)
     terminal.begin(conceal(request.plan.command), request.policy.world_size, request.policy.spares, request.remarks)
     showing = asyncio.create_task(terminal.keep_showing(lambda: _view(coordinator, supervisor)))
     try:
         async with (
             serving_probes(health, lambda: coordinator.machine.stopped is None, terminal.say),
-            _serving(api, event_stream, coordinator, supervisor, request, terminal, files),
+            _serving(api, event_stream, coordinator, supervisor, request, own, terminal, files),
         ):
             stop = await supervisor.run(coordinator)
     finally:
@@ -129,6 +139,7 @@ async def _run(
         await files.drain(_LAST_WORDS)
         files.close()
     terminal.end(stop)
+    terminal.tell("goodput", coordinator.goodput.sentence())
     return stop
 
 
@@ -139,6 +150,7 @@ async def _serving(
     coordinator: Coordinator,
     supervisor: Supervisor,
     request: run_flags.RunRequest,
+    own: HostInventory,
     terminal: Terminal,
     files: BackgroundFiles,
 ) -> AsyncIterator[None]:
@@ -149,7 +161,7 @@ async def _serving(
     from understudy.api.job import OneHost
     from understudy.api.setup import serving
 
-    run_dir, own = request.plan.run_dir, inventory.read(request.plan.environment)
+    run_dir = request.plan.run_dir
     interface = OneHost(
         run_dir.name,
         coordinator,

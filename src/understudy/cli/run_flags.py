@@ -76,6 +76,7 @@ def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_
             fork_server_command=_fork_server_command(args, command),
             fork_founders=_forks_initial_ranks(args),
             ledger_digest_every=_at_least("--ledger-digest-every", args.ledger_digest_every, 0),
+            ledger_digests=args.ledger_digests,
             check_replicas_every=_at_least("--check-replicas-every", args.check_replicas_every, 0),
             peer_snapshot_every=_at_least("--peer-snapshot-every", args.peer_snapshot_every, 0),
             checkpoint_dir=str(Path(args.checkpoint_dir).absolute()) if args.checkpoint_dir else "",

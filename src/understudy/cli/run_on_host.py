@@ -22,6 +22,7 @@ from understudy.protocol.reasons import Code, because
 from understudy.protocol.requests import DrainHost
 from understudy.protocol.sentences import sentence
 from understudy.wire.certificates import Certificates
+from understudy.wire.inventory import HostInventory
 from understudy.wire.job_tokens import JobTokens
 
 _LOOK_EVERY = 0.05  # seconds between two looks at whether a rank is still here
@@ -40,7 +41,7 @@ async def run_on_host(
     """`log`: learns here which run it is. `restore`: makes the folder of the run readable again, should it be
     removed."""
     clock = SystemClock()
-    files = BackgroundFiles(terminal.say)
+    files, own = BackgroundFiles(terminal.say), inventory.read(request.plan.environment)
     supervisor = Supervisor(
         request.plan,
         clock=clock,
@@ -51,9 +52,10 @@ async def run_on_host(
         ledger_remade=restore,
         detectors=observers.detectors,
         responses=observers.responses,
+        devices=own.devices,
     )
     client = CoordinatorClient(
-        _introduction(args, request, tokens, supervisor),
+        _introduction(args, request, tokens, supervisor, own),
         effects=supervisor,
         addresses=[part.strip() for part in args.coordinator.split(",") if part.strip()],
         certificates=certificates,
@@ -126,7 +128,7 @@ class Departure:
 
 
 def _introduction(
-    args: argparse.Namespace, request: RunRequest, tokens: JobTokens, supervisor: Supervisor
+    args: argparse.Namespace, request: RunRequest, tokens: JobTokens, supervisor: Supervisor, own: HostInventory
 ) -> Introduction:
     ranks = request.policy.world_size // request.policy.hosts
     return Introduction(
@@ -139,5 +141,5 @@ def _introduction(
         settings=msgspec.to_builtins(request.policy),
         store=supervisor.store_address,
         members=lambda: list(supervisor.workers),
-        inventory=inventory.read(request.plan.environment),
+        inventory=own,
     )

@@ -14,6 +14,7 @@ import msgspec
 from understudy.cli import http_flags
 from understudy.cli.log import FORMATS
 from understudy.cli.policy_file import PolicyFile
+from understudy.ledger.digest_kinds import KINDS
 
 _POLICY = PolicyFile()
 _LIMITS = msgspec.structs.asdict(_POLICY.limits)
@@ -149,6 +150,11 @@ def _add_spare_flags(parser: argparse.ArgumentParser) -> None:
     _flag(group, "--run-dir", default=None, help=text)
     text = "record digests of the state every so many steps (default %(default)s: never)"
     _flag(group, "--ledger-digest-every", type=int, default=0, help=text)
+    text = (
+        "how those digests are taken: word-sums, which a device reckons where the state is; xxh3, of bytes in host "
+        "memory; or (auto, the default) what suits the device. Runs that are to be compared must agree"
+    )
+    _flag(group, "--ledger-digests", choices=("auto", *KINDS), default="auto", help=text)
     text = "TOML file with any of these flags under [run] (docs/configuration.md); flags win over it"
     _flag(group, "--config", type=Path, default=None, help=text)
 

@@ -15,6 +15,7 @@ from typing import Any
 from understudy.cli import api_client
 from understudy.cli.api_client import UNREACHABLE, ApiProblem, Client, client_for, find_run, standby_advice
 from understudy.errors import LedgerError
+from understudy.ledger import goodput
 from understudy.ledger.narrative import summarize
 from understudy.ledger.reading import read_run
 from understudy.protocol.commands import DecisionKind
@@ -135,6 +136,8 @@ def job_lines(job: Json) -> list[str]:
             f"degraded: the world goes on without rank {_ranks(absent)} ({len(absent)} of {job['world_size']}) "
             "at the same global batch; they come back when there are spares"
         )
+    if job.get("goodput"):  # an older job does not say it
+        lines.append(job["goodput"]["sentence"])
     if job["outcome"] is not None:
         lines.append(f"the job {job['outcome']}: {job['reason']}")
     elif not job["spares_warm"]:
@@ -254,6 +257,8 @@ def _from_ledger(folder: Path, problem: ApiProblem, *, as_json: bool) -> int:
         print(json.dumps({"api": None, "job": None, "members": [], "spares": [], "hosts": [], "ledger": told}))
     else:
         print(f"the job of {folder} does not answer; its ledger says: {sentence}")
+        if (account := goodput.read(folder)) is not None:
+            print(account.sentence())
         if last is not None:
             print(f"the last decision was {last.kind}: {last.reason}")
         print(f"next: understudy explain {folder}")

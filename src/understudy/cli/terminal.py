@@ -27,6 +27,7 @@ _SHOWN = {
     DecisionKind.WARN.value,
     DecisionKind.PLAN.value,
     DecisionKind.NO_MOVE.value,
+    DecisionKind.DEVICE.value,
     DecisionKind.REFUSE.value,
     DecisionKind.CORRUPT.value,
     DecisionKind.CHECKPOINT.value,

@@ -30,9 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Compares batches, parameters, optimizer state, random numbers and rank-local buffers of two runs. Exit code "
         "0: identical (if one began with a checkpoint, from there on); 1: different, or a run contradicts itself; "
-        "3: nothing differs, but not everything could be compared: no digests were taken, or records could not be "
-        "written; 2: a ledger cannot be read. A run that went on without some of its ranks is never identical to "
-        "one that did not; of such a run it is said whether every sample was used once."
+        "3: nothing differs, but not everything could be compared: no digests were taken, or not in the same way "
+        "(--ledger-digests), or records could not be written; 2: a ledger cannot be read. A run that went on without "
+        "some of its ranks is never identical to one that did not; of such a run it is said whether every sample was "
+        "used once."
     )
     parser.add_argument("run_a", metavar="RUN_A", type=Path, help="folder of the first run")
     parser.add_argument("run_b", metavar="RUN_B", type=Path, help="folder of the second run")

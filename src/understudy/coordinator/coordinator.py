@@ -15,10 +15,12 @@ from dataclasses import replace
 from msgspec import structs
 
 from understudy.coordinator.effects import Effects, GenerationStore, Journal, Journals, MemoryGenerations
+from understudy.coordinator.goodput_clock import GoodputClock
 from understudy.coordinator.recovery_clock import RecoveryClock
 from understudy.coordinator.steps import HostSteps
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank
+from understudy.ledger.goodput import Goodput
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 from understudy.protocol import commands as cmd
 from understudy.protocol.events import Event, JobStarted, StopRequested, Tick
@@ -42,13 +44,17 @@ class Coordinator:
         journals: Sequence[Journal],
         generations: GenerationStore | None = None,
         say: Callable[[str], None] = lambda _: None,
+        devices: int = 0,
+        accounts: Callable[[Goodput], None] = lambda _: None,
     ) -> None:
-        """`say`: hears of a journal that fails."""
-        self.machine = machine
+        """`say`: hears of a journal that fails. `devices`: of the only host, where it is the only one. `accounts`: is
+        given the job's goodput when a recovery has ended, and at the end."""
+        self.machine, self._devices = machine, devices
         self._effects, self._clock, self._journals = effects, clock, Journals(journals, say)
         self._generations: GenerationStore = generations or MemoryGenerations()
         self._recovery_clock = RecoveryClock()
         self.steps = HostSteps(clock)
+        self.goodput_clock, self._accounts = GoodputClock(), accounts
         self._waiting: deque[Event] = deque()
         self._orders: deque[cmd.Command | RecoveryRecord] = deque()
         self._bequests: dict[Rank, tuple[Generation, bytes]] = {}  # with the world to which it belongs
@@ -62,7 +68,7 @@ class Coordinator:
     # -- what the agent calls -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.handle(JobStarted(at=self._clock.now()))
+        self.handle(JobStarted(at=self._clock.now(), devices=self._devices))
 
     def tick(self) -> None:
         self.handle(Tick(at=self._clock.now()))
@@ -137,13 +143,22 @@ class Coordinator:
         finally:
             self._busy = False
 
+    @property
+    def goodput(self) -> Goodput:
+        """Up to now."""
+        return self.goodput_clock.at(self._clock.now(), self.machine)
+
     def _advance(self, event: Event) -> None:
+        self.goodput_clock.before(event, self.machine, self.steps)
         self._recovery_clock.on_event(event)
         self._order(event, self.machine.handle(event))
 
     def _order(self, event: Event, commands: Iterable[cmd.Command]) -> None:
         for command in commands:
             recovery = self._recovery_clock.on_command(event, command)
+            self.goodput_clock.on_command(command)
+            if isinstance(command, cmd.StopJob):
+                self._accounts(self.goodput)
             self._orders.append(command)
             if recovery is not None:
                 self._orders.append(recovery)
@@ -153,6 +168,7 @@ class Coordinator:
             order = self._orders.popleft()
             if isinstance(order, RecoveryRecord):
                 self._journals.append(order)
+                self._accounts(self.goodput)
                 if self._recorded is not None:
                     self._record(self._recorded)  # once more: what is kept tells of recoveries too
             elif not isinstance(order, cmd.RecordGeneration):

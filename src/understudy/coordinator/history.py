@@ -6,6 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from understudy.foundation.clock import Clock
+from understudy.ledger.goodput import Goodput
 from understudy.ledger.records import DecisionRecord, RecoveryRecord
 
 _KEPT = 20  # each about a kilobyte, written with every generation
@@ -20,10 +21,11 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one run. `newest`: oldest first."""
+    """Of one run. `newest`: oldest first. `goodput`: up to when this was kept."""
 
     recoveries: int = 0
     newest: tuple[Recovered, ...] = ()
+    goodput: Goodput = Goodput()
 
 
 class Historian:
@@ -40,7 +42,8 @@ class Historian:
             record = msgspec.structs.replace(record, transfers=())
         past = Recovered(ended=self._wall() - (self._clock.now() - record.at), record=record)
         known = self.history
-        self.history = History(recoveries=known.recoveries + 1, newest=(*known.newest, past)[-_KEPT:])
+        newest = (*known.newest, past)[-_KEPT:]
+        self.history = msgspec.structs.replace(known, recoveries=known.recoveries + 1, newest=newest)
 
     def recall(self) -> list[RecoveryRecord]:
         shift = self._clock.now() - self._wall()

@@ -22,6 +22,7 @@ from understudy.coordinator.state_store import StateStore
 from understudy.errors import Deposed, WireError
 from understudy.foundation.clock import Clock
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank
+from understudy.ledger.goodput import Goodput
 from understudy.protocol import events as ev
 from understudy.protocol.commands import DismissStranger, StopJob
 from understudy.protocol.job import JobMachine
@@ -65,13 +66,14 @@ class Leader:
         journals: Sequence[Journal],
         say: Callable[[str], None] = lambda _: None,
         past: Past = NOTHING_PAST,
+        accounts: Callable[[Goodput], None] = lambda _: None,
     ) -> None:
         self.term, self.lines, self._say = term, HostConnections(term), say
         self.historian = Historian(clock)
         self._state_store, self._clock, self._journals = state_store, clock, (*journals, self.historian)
         self._identity = Identity(past, clock, say)
         self._former: dict[MemberId, Rank] = {}
-        self._paces = Paces()
+        self._paces, self._accounts = Paces(), accounts
         self.coordinator: Coordinator | None = None
         self.inventories: dict[HostId, HostInventory] = {}
         self._protocols: dict[HostId, int] = {}  # of every host that was welcomed
@@ -104,6 +106,7 @@ class Leader:
             member.id: member.rank for member in known.facts.roster.members.values() if member.rank is not None
         }
         coordinator = self._make_coordinator(machine)
+        coordinator.goodput_clock.account = known.history.goodput
         coordinator.expect_bequests_until(self._clock.now() + known.policy.takeover_patience)
         coordinator.begin_with(commands, active(known.facts))
         self._set_timer()
@@ -118,12 +121,15 @@ class Leader:
                 self._state_store, lambda facts: self._persisted(machine.policy, facts)
             ),
             say=self._say,
+            accounts=self._accounts,
         )
         self.coordinator.when_failed(lambda error: self.step_down(str(error)))
         return self.coordinator
 
     def _persisted(self, policy: Policy, facts: State, *, all_told: bool = False) -> persisted.PersistedJob:
         run, key, history = self._identity.run, self._identity.key, self.historian.history
+        if self.coordinator is not None:
+            history = msgspec.structs.replace(history, goodput=self.coordinator.goodput)
         return persisted.PersistedJob(policy=policy, facts=facts, all_told=all_told, run=run, key=key, history=history)
 
     def _end(self, why: str) -> None:
@@ -237,6 +243,7 @@ class Leader:
                 spares=attend.spares,
                 place=attend.place,
                 store=attend.store,
+                devices=self.inventories[host].numbered_devices,
             )
             self._tell(joined)
 

@@ -7,6 +7,7 @@ from understudy.coordinator.leader import Leader
 from understudy.coordinator.service import Service
 from understudy.foundation.ids import HostId
 from understudy.protocol.hosts import Host
+from understudy.protocol.roster import Roster
 
 _OF_JOB = (
     "generation",
@@ -73,10 +74,18 @@ def _of_job(coordinator: Coordinator | None) -> dict[str, object]:
                 "ranks": ranks.get(host.id, []),
                 "steps": [told[host.id].smallest, told[host.id].largest] if host.id in told else None,
                 "spares": machine.roster.spares_on.get(host.id, 0),
+                **_devices(host, machine.roster),
             }
             for host in machine.hosts.by_id.values()
         },
     }
+
+
+def _devices(host: Host, roster: Roster) -> dict[str, object]:
+    """Nothing, where the host has told of none. `devices`: each member's."""
+    if not host.devices:
+        return {}
+    return {"devices": dict(roster.devices.get(host.id, {})), "lost_devices": sorted(host.lost_devices)}
 
 
 def _state(host: Host) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from understudy.detection.contract import Action, Evidence, Look, RankLook
+from understudy.detection.xids import MEANINGS, UNKNOWN
 from understudy.foundation.ids import MemberId
 
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)\s*(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*$")
@@ -108,23 +109,18 @@ def numbers_of(local_rank: int, devices: tuple[Device, ...], visible: str | None
 # -- rules ------------------------------------------------------------------------------------------------------------
 
 _XID = "DCGM_FI_DEV_XID_ERRORS"
-_XIDS: Mapping[int, tuple[Action, str]] = {
-    13: (Action.NOTE, "graphics engine exception, mostly a fault of the program"),
-    31: (Action.NOTE, "memory page fault, mostly a fault of the program"),
-    43: (Action.NOTE, "the device stopped processing, mostly a fault of the program"),
-    45: (Action.NOTE, "work was taken down, a consequence of an earlier error"),
-    48: (Action.REPLACE, "double-bit ECC error"),
-    63: (Action.MOVE, "a row of memory was remapped; the device needs a reset"),
-    64: (Action.REPLACE, "a row of memory could not be remapped"),
-    74: (Action.MOVE, "NVLink error"),
-    79: (Action.REPLACE, "the device has fallen off the bus"),
-    92: (Action.NOTE, "a high rate of single-bit ECC errors"),
-    94: (Action.MOVE, "a contained ECC error"),
-    95: (Action.REPLACE, "an uncontained ECC error: what was computed since cannot be trusted"),
-    119: (Action.MOVE, "the device's system processor does not answer"),
-    120: (Action.MOVE, "error of the device's system processor"),
+_ACTIONS: Mapping[int, Action] = {
+    48: Action.REPLACE,
+    63: Action.MOVE,
+    64: Action.REPLACE,
+    74: Action.MOVE,
+    79: Action.REPLACE,
+    94: Action.MOVE,
+    95: Action.REPLACE,
+    119: Action.MOVE,
+    120: Action.MOVE,
 }
-"""Codes of the driver's messages. The exporter shows the last one, and goes on showing it."""
+"""For Xids while the process lives; all others are noted. The exporter shows the last one, and goes on showing it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +200,8 @@ class DeviceHealth:
         numbers = seen.numbers
         code = numbers.get(_XID, 0.0)
         if code > 0 and code != former.get(_XID, 0.0):
-            action, meaning = _XIDS.get(int(code), (Action.NOTE, "see NVIDIA's list of Xid errors"))
-            yield _evidence(now, seen, action, f"the driver reports Xid {int(code)}: {meaning}")
+            action, meaning = _ACTIONS.get(int(code), Action.NOTE), MEANINGS.get(int(code), UNKNOWN)
+            yield _evidence(now, seen, action, f"the driver reports Xid {int(code)}: {meaning.text}")
         for grown in _GROWN:
             growth = numbers.get(grown.metric, 0.0) - former.get(grown.metric, math.inf)
             if growth >= grown.by:

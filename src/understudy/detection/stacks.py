@@ -57,6 +57,10 @@ _WAITS = (
     *("/understudy/groups/world.py", "/understudy/training/control.py", "/understudy/state/transfer/p2p.py"),
 )
 """Files whose code, when it is what runs, mostly waits for other ranks."""
+_DEVICE_FENCES = ("/understudy/groups/device_fence.py", "/understudy/groups/device_side_fence.py")
+_ASKS_WITHIN = 8  # they ask again and again whether contact is lost, some calls below them
+_FENCES = ("/understudy/groups/fence.py", *_DEVICE_FENCES)
+_MEETS = ("meet", "await_flag")
 _INNERMOST = 4  # calls that are looked at: decorators and dispatchers lie between a collective and its caller
 _PASSED_BY = ("wrapper", "inner", "wrapped_func", "decorate_context", "_fn")  # decorators between a call and its caller
 
@@ -65,7 +69,7 @@ def place_of(frames: Sequence[Frame], *, step: int, in_gradient_wait: bool = Fal
     """`frames`: of the main thread, the innermost first. `step`: the one that its progress page shows."""
     if not frames:
         return "in no Python code"
-    if any(_is_in(frame, "/understudy/groups/fence.py") and frame.function == "meet" for frame in frames):
+    if any(frame.function in _MEETS and any(_is_in(frame, fence) for fence in _FENCES) for frame in frames):
         return f"at the fence of step {step}"
     if any(_is_in(frame, "/understudy/training/") and frame.function in _RECOVERY for frame in frames):
         return "in a recovery, waiting for word from the coordinator"
@@ -83,8 +87,12 @@ def place_of(frames: Sequence[Frame], *, step: int, in_gradient_wait: bool = Fal
 
 
 def is_waiting(frames: Sequence[Frame], in_gradient_wait: bool = False) -> bool:
-    """Does the main thread wait for other ranks, or for the coordinator?"""
-    return in_gradient_wait or any(_is_in(frame, part) for frame in frames[:_INNERMOST] for part in _WAITS)
+    """Does the main thread wait for other ranks, or for the coordinator? One that waits for its device at the fence
+    waits for others as well: what is in front of the fence there is a collective. If it is the device itself that
+    stands, all ranks wait, their groups are broken, and a queue that does not drain then ends its process."""
+    if in_gradient_wait or any(_is_in(frame, part) for frame in frames[:_INNERMOST] for part in _WAITS):
+        return True
+    return any(_is_in(frame, fence) for frame in frames[:_ASKS_WITHIN] for fence in _DEVICE_FENCES)
 
 
 def _first_sign(frames: Sequence[Frame]) -> str | None:

@@ -43,11 +43,13 @@ class WorkerSettings:
     store_host: str  # the c10d store, a process beside the agent
     store_port: int
     ledger_digest_every: int = 0  # record digests of the state every so many steps; 0 is never
+    ledger_digests: str = "auto"  # how they are taken (`ledger.digest_kinds`); auto: as suits the device
     check_replicas_every: int = 0  # twins compare their states every so many steps; 0 is never
     checkpoint_dir: str = ""  # where durable checkpoints are; empty: nowhere
     checkpoint_every: int = 0  # steps between two of them; 0: none is written
     peer_snapshot_every: int = 0  # ranks without a twin are snapshot into peer memory every so many steps; 0 is never
     host: str = ""  # the name of this host, where the job has several
+    devices: tuple[str, ...] = ()  # of this host, for a process that is told later which of them it has
 
     def to_environment(self) -> dict[str, str]:
         return {
@@ -59,12 +61,13 @@ class WorkerSettings:
             f"{_PREFIX}STORE_HOST": self.store_host,
             f"{_PREFIX}STORE_PORT": str(self.store_port),
             f"{_PREFIX}LEDGER_DIGEST_EVERY": str(self.ledger_digest_every),
+            f"{_PREFIX}LEDGER_DIGESTS": self.ledger_digests,
             f"{_PREFIX}CHECK_REPLICAS_EVERY": str(self.check_replicas_every),
             f"{_PREFIX}PEER_SNAPSHOT_EVERY": str(self.peer_snapshot_every),
             f"{_PREFIX}CHECKPOINT_DIR": self.checkpoint_dir,
             f"{_PREFIX}CHECKPOINT_EVERY": str(self.checkpoint_every),
             f"{_PREFIX}HOST": self.host,
-        }
+        } | ({f"{_PREFIX}DEVICES": ",".join(self.devices)} if self.devices else {})
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] | None = None) -> "WorkerSettings | None":
@@ -91,11 +94,13 @@ class WorkerSettings:
             store_host=need("STORE_HOST"),
             store_port=_number(f"{_PREFIX}STORE_PORT", need("STORE_PORT")),
             ledger_digest_every=_number(f"{_PREFIX}LEDGER_DIGEST_EVERY", need("LEDGER_DIGEST_EVERY")),
+            ledger_digests=values.get(f"{_PREFIX}LEDGER_DIGESTS", "auto"),  # an older agent does not name it
             check_replicas_every=_number(f"{_PREFIX}CHECK_REPLICAS_EVERY", need("CHECK_REPLICAS_EVERY")),
             peer_snapshot_every=_number(f"{_PREFIX}PEER_SNAPSHOT_EVERY", need("PEER_SNAPSHOT_EVERY")),
             checkpoint_dir=need("CHECKPOINT_DIR"),
             checkpoint_every=_number(f"{_PREFIX}CHECKPOINT_EVERY", need("CHECKPOINT_EVERY")),
             host=need("HOST"),
+            devices=tuple(part for part in values.get(f"{_PREFIX}DEVICES", "").split(",") if part),
         )
 
 
@@ -110,6 +115,22 @@ def network_interfaces(environment: Mapping[str, str] | None = None) -> tuple[st
     """Which ones the engine was told to use. Empty: it looks for itself."""
     values = os.environ if environment is None else environment
     return tuple(name.strip() for name in values.get("GLOO_SOCKET_IFNAME", "").split(",") if name.strip())
+
+
+def of_the_engine() -> Mapping[str, str]:
+    """All of it, for a family of communicators that says under which settings it cannot be protected."""
+    return dict(os.environ)
+
+
+def set_for_the_engine(values: Mapping[str, str]) -> None:
+    """Where the user has not set them; the engine reads them later."""
+    for name, value in values.items():
+        os.environ.setdefault(name, value)
+
+
+def set_view(variables: Mapping[str, str]) -> None:
+    """Which devices this process sees, whatever it saw before."""
+    os.environ.update(variables)
 
 
 def cache_folder(environment: Mapping[str, str] | None = None) -> Path:

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import ReconfigureOptions
 from torch.distributed.distributed_c10d import GroupName
 
 from understudy.errors import RegroupError, StepAbandoned
+from understudy.groups.families.contract import CommunicatorFamily
 
 _LOOK_AGAIN_EVERY = 0.02  # seconds between two looks at whether the generation is abandoned
 _STUCK_AFTER = 0.5  # seconds; peers that live have connected or given up by then
@@ -28,19 +28,29 @@ _TYPES = (_Type.GLOO, _Type.UCC, _Type.MPI, _Type.XCCL, _Type.NCCL)  # CUSTOM: a
 
 
 class Attempt:
-    """One attempt to connect a backend to the peers that showed these handles. Begins at once."""
+    """One attempt to connect a backend of a family to the peers that showed these handles. Begins at once. `timeout`:
+    of the job; the family may allow less."""
 
-    def __init__(self, backend: Any, unique: int, handles: list[str], timeout: timedelta) -> None:
+    def __init__(
+        self,
+        family: CommunicatorFamily,
+        backend: Any,
+        unique: int,
+        handles: list[str],
+        timeout: timedelta,
+        device: torch.device,
+    ) -> None:
         self.backend = backend
         self._over = threading.Event()
         self._trouble: Exception | None = None
-        options = ReconfigureOptions()
-        options.uuid, options.handles, options.timeout = unique, handles, timeout
-        threading.Thread(target=self._connect, args=(options,), name="understudy-regroup", daemon=True).start()
+        attempt = (family, unique, handles, family.connect_within(timeout, len(handles)), device)
+        threading.Thread(target=self._connect, args=attempt, name="understudy-regroup", daemon=True).start()
 
-    def _connect(self, options: ReconfigureOptions) -> None:
+    def _connect(
+        self, family: CommunicatorFamily, unique: int, handles: list[str], within: timedelta, device: torch.device
+    ) -> None:
         try:
-            self.backend.reconfigure(options).wait()
+            family.connect(self.backend, unique, handles, within, device)
         except Exception as trouble:
             self._trouble = trouble
         self._over.set()
@@ -59,16 +69,22 @@ class Attempt:
 
 
 class Backends:
-    """The backend of each group. `own`: the type of those that the engine has made. `make` makes another one for a
-    group."""
+    """The backend of each group. `family`: of those that the engine has made. `make` makes another one for a group."""
 
-    def __init__(self, device: torch.device, own: _Type, make: Callable[[GroupName, dist.ProcessGroup], Any]) -> None:
-        self._device, self._own, self._make = device, own, make
+    def __init__(
+        self,
+        device: torch.device,
+        family: CommunicatorFamily,
+        make: Callable[[GroupName, dist.ProcessGroup], Any],
+    ) -> None:
+        self._device, self._own, self._make = device, family.backend_type, make
         self._attempts: list[Attempt] = []  # those that may not be over yet
         self._of: dict[GroupName, dict[_Type, Any]] = {}  # of groups on which an attempt was stuck
 
-    def connect(self, backend: Any, unique: int, handles: list[str], timeout: timedelta) -> Attempt:
-        attempt = Attempt(backend, unique, handles, timeout)
+    def connect(
+        self, family: CommunicatorFamily, backend: Any, unique: int, handles: list[str], timeout: timedelta
+    ) -> Attempt:
+        attempt = Attempt(family, backend, unique, handles, timeout, self._device)
         self._attempts = [each for each in self._attempts if not each.over] + [attempt]
         return attempt
 

@@ -87,6 +87,9 @@ class Connections:
                     self._poll.register(descriptor, select.POLLRDHUP)
             self._formed(list(appeared))
 
+    def hold(self, group: str, backend: object) -> None:
+        """A backend does not say which sockets are its own."""
+
     def hear(self, value: bytes) -> None:
         """Something that was told through the store, by this rank or another one."""
         if self._before is not None:

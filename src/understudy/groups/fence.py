@@ -6,8 +6,8 @@ Every generation has a page of its own, so a process of an old one can never be 
 
 A rank that reports `arrived=False` never wrote its slot for the place before the change, so no rank has passed there:
 the commit rule needs no more.
-Where there is no such futex, or no shared memory for the page, all ranks use the default group's barrier; it keeps the
-same promise.
+Where there is no such futex, or no shared memory for the page, all ranks use a group's barrier; it keeps the same
+promise. A rank whose device runs behind its host arrives when that does (`device_fence`).
 """
 
 import contextlib
@@ -16,6 +16,7 @@ import mmap
 import os
 import platform
 from collections.abc import Callable, Collection
+from typing import Protocol
 
 import torch.distributed as dist
 
@@ -129,35 +130,62 @@ class SharedFence:
 
 
 class GroupFence:
-    """The default group's barrier. A lost rank breaks its connections, and then it raises RuntimeError."""
+    """A group's barrier. A lost rank breaks its connections, and then it raises RuntimeError."""
+
+    def __init__(self, barrier: Callable[[], object] = dist.barrier) -> None:
+        self._barrier = barrier
 
     def meet(self, _step: StepNumber, _lost_contact: Callable[[], bool], _place: int = BEFORE_CHANGE) -> None:
-        dist.barrier()
+        self._barrier()
 
     def remove(self) -> None:
         return
 
 
-class Fences:
-    """The fence of the generation that this process is in."""
+Fence = SharedFence | GroupFence
 
-    def __init__(self, folder: str, rank: int, size: int, one_host: bool = True) -> None:
+
+class Meeting(Protocol):
+    """What all fences have in common."""
+
+    def meet(self, step: StepNumber, lost_contact: Callable[[], bool], place: int = ..., /) -> None: ...
+
+    def remove(self) -> None: ...
+
+
+class Fences:
+    """The fence of the generation that this process is in. `barrier`: of the group where no page is shared. `behind`:
+    what a device that runs behind its host puts in front of the fence (`device_fence`)."""
+
+    def __init__(
+        self,
+        folder: str,
+        rank: int,
+        size: int,
+        one_host: bool = True,
+        barrier: Callable[[], object] = dist.barrier,
+        behind: Callable[[Fence], Meeting] | None = None,
+    ) -> None:
         self._folder, self._rank, self._size = folder, rank, size
         self._shared = one_host and shared_memory_works()
+        self._barrier, self._behind = barrier, behind
         self._generation: Generation | None = None
-        self._fence: SharedFence | GroupFence = GroupFence()
+        self._fence = self._in_front(GroupFence(barrier))
         self.absent: Collection[int] = ()  # ranks that the present generation does without
 
-    def of(self, generation: Generation) -> SharedFence | GroupFence:
+    def of(self, generation: Generation) -> Meeting:
         if generation != self._generation:
             self._fence.remove()
             self._generation = generation
             if self._shared:
-                self._fence = self._make(generation)
+                self._fence = self._in_front(self._make(generation))
         return self._fence
 
-    def _make(self, generation: Generation) -> SharedFence | GroupFence:
+    def _in_front(self, fence: Fence) -> Meeting:
+        return fence if self._behind is None else self._behind(fence)
+
+    def _make(self, generation: Generation) -> Fence:
         try:
             return SharedFence(self._folder, generation, self._rank, self._size, self.absent)
         except NoMemory:
-            return GroupFence()
+            return GroupFence(self._barrier)

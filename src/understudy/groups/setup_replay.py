@@ -18,6 +18,8 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HookOpName
 
+from understudy.devices.memory import host_bytes
+
 _MOST = 256 * 1024  # bytes of one message
 _HOOK = 0x5EED  # the number of our hooks in each group
 
@@ -152,7 +154,7 @@ def heard_in(call: Any) -> list[torch.Tensor]:
 
 
 def _bytes_of(tensor: torch.Tensor) -> bytes:
-    return bytes(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return bytes(host_bytes(tensor))
 
 
 def _write(heard: bytes, tensor: torch.Tensor) -> None:

@@ -10,6 +10,9 @@ a mesh that are not in use). They stay what they are.
 Every group keeps its identity over a regroup: the ProcessGroup object, DDP's reducer, FSDP2, DeviceMesh and groups that
 the script holds go on working with new peers behind them.
 
+What is true of one family of communicators only is asked of it (`groups.families`): whether a group that the engine has
+made is connected already, and how one is connected and broken.
+
 A world may be formed without some of its ranks. Every group then consists of those of its members that are present, in
 the same order; a group with no other rank left is a group of one. torch numbers ranks without gaps, so what torch calls
 a rank is then a place among the present ones (`place_of`), while everything of ours goes on speaking of ranks.
@@ -31,16 +34,19 @@ from torch.distributed.distributed_c10d import GroupName
 from understudy.errors import RegroupError, StepAbandoned
 from understudy.foundation.ids import Generation, Rank
 from understudy.groups.alone import StandIns
-from understudy.groups.communicators import CommunicatorFamily
+from understudy.groups.bridges import Bridge, Pair
 from understudy.groups.connecting import Backends
+from understudy.groups.families.contract import CommunicatorFamily, WarningLinks
+from understudy.groups.links import GroupLinks
 from understudy.groups.setup_replay import Recorder, Recording, Replayer
 from understudy.groups.store import InterruptibleStore
+from understudy.groups.words import DefaultGroupWords, OwnWords, Words
 
 _ARGUMENTS = tuple(inspect.signature(c10d._new_process_group_helper).parameters)
 _BACKEND, _NAME = "backend", "group_name"
 _SILENT = "fake"  # torch's name for a backend without peers
-_PATIENCE = timedelta(days=1000)
 PAIRS = "pairs"  # what their connections are called, all together
+_WORDS = "understudy-words"
 
 
 class World:
@@ -63,10 +69,14 @@ class World:
         self.rank, self.size, self.device, self.timeout = rank, size, device, timeout
         self._family, self.store = family, store
         self._founded_in = self._generation = founded_in
-        self.connections = family.links(
-            exists=lambda name: name in c10d._world.pg_names.values(),
+        self._links = links = GroupLinks(
+            family,
+            exists=lambda name: name == _WORDS or name in c10d._world.pg_names.values(),
             formed=lambda connections: formed(self._generation, connections),
         )
+        self.connections, self.break_at_once = links.all, links.break_at_once
+        self.own_words = None if family.carries_words else OwnWords()
+        self.words: Words = self.own_words or DefaultGroupWords(device)
         store.overheard = self.connections.hear
         self._abandoned = abandoned
         self._recorder: Recorder | None = None
@@ -78,7 +88,15 @@ class World:
         self._shown: dict[Generation, list[str]] = {}  # keys of ours in the store
         self._without_peers: set[str] = set()  # groups that were made in the sandbox and have no real backend yet
         self._silent: set[str] = set()  # groups that the script wants without peers
-        self._backends = Backends(device, family.backend_type, self._make_backend)
+        self._backends = Backends(device, family, self._make_backend)
+
+    def warn_before_abort(self, hook: Callable[[], None]) -> bool:
+        """`hook` is called before any of the script's groups is aborted, in any thread. Asked before the first one is
+        made. False: its family cannot."""
+        if not isinstance(self._links.of_groups, WarningLinks):
+            return False
+        self._links.of_groups.warn(hook)
+        return True
 
     # -- beginning ----------------------------------------------------------------------------------------------------
 
@@ -89,6 +107,7 @@ class World:
         dist.init_process_group(
             self._family.backend, rank=self.rank, world_size=self.size, store=self._root_store(), timeout=self.timeout
         )
+        self._form_words(self._founded_in, self._present, fresh=False)
 
     def enter_sandbox(self, recording: Recording) -> None:
         """A joiner's world without peers, for its setup and its rehearsal. `recording`: what the rank was told in its
@@ -109,23 +128,37 @@ class World:
     def _make_groups_by(self, way: Callable[..., Any]) -> None:
         """Every group that is made from now on, by us or by the script, is made in this `way`."""
         make = getattr(c10d._new_process_group_helper, "__wrapped__", c10d._new_process_group_helper)
-        c10d._new_process_group_helper = functools.wraps(make)(functools.partial(way, make))
+        c10d._new_process_group_helper = functools.wraps(make)(functools.partial(self._make, way, make))
+
+    def _make(self, way: Callable[..., Any], make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if _argument(_BACKEND, args, kwargs) != _SILENT:
+            return way(make, *args, **kwargs)
+        self._silent.add(_argument(_NAME, args, kwargs))
+        return make(*args, **kwargs)
 
     def _make_and_remember(self, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Its connections are ours to break."""
         name, backend = _argument(_NAME, args, kwargs), _argument(_BACKEND, args, kwargs)
-        if backend == _SILENT:
-            return self._make_silent(make, name, *args, **kwargs)
-        with self.connections.forming(name):
+        if self._family.arguments:
+            args, kwargs = (), {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs, **self._family.arguments}
+        with self._links.of_groups.forming(name):
             group, store = make(*args, **kwargs)
+            if isinstance(group, dist.ProcessGroup) and backend == self._family.backend:
+                self._begin(GroupName(name), group, _numbers(args, kwargs))
         if self._recorder is not None and isinstance(group, dist.ProcessGroup):
             self._recorder.attend(name, group)
         return group, store
 
+    def _begin(self, name: GroupName, group: dist.ProcessGroup, numbers: list[int]) -> None:
+        """The engine has just made it. `numbers`: what torch calls its ranks; none for the default group."""
+        backend = group._get_backend(self.device)
+        self._links.of_groups.hold(name, backend)
+        if not self._family.connected_when_made:
+            ranks = numbers or list(range(group.size()))
+            self._connect(self._family, backend, self._generation, name, ranks[group.rank()], ranks)
+
     def _make_without_peers(self, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         name, backend = _argument(_NAME, args, kwargs), _argument(_BACKEND, args, kwargs)
-        if backend == _SILENT:
-            return self._make_silent(make, name, *args, **kwargs)
         kwargs = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs, "backend": _SILENT, "backend_options": None}
         group, store = make(**kwargs)
         if isinstance(group, dist.ProcessGroup):
@@ -133,10 +166,6 @@ class World:
             self._without_peers.add(name)
             self._replayer.attend(name, group)
         return group, store
-
-    def _make_silent(self, make: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
-        self._silent.add(name)
-        return make(*args, **kwargs)
 
     # -- groups -------------------------------------------------------------------------------------------------------
 
@@ -172,8 +201,9 @@ class World:
         self._stand_ins.end()
         try:
             talking = [(name, group) for name, group in self.groups() if name not in self._silent]
+            self._form_words(generation, [rank for rank in range(self.size) if rank not in absent], fresh=True)
             for place, (name, group) in enumerate(talking):
-                with self.connections.forming(name, fresh=place == 0, keep=self._bridge_name):
+                with self._links.of_groups.forming(name, fresh=place == 0, keep=self._bridge_name):
                     self._regroup_one(generation, name, group, absent)
             self._number_without_gaps([rank for rank in range(self.size) if rank not in absent])
         except StepAbandoned:
@@ -189,7 +219,9 @@ class World:
             raise StepAbandoned(f"generation {generation} was abandoned during its regroup")
         self.make_real(name, group)
         present = [rank for rank in self.members(group) if rank not in absent]
-        self._connect(self._backends.free(name, group), generation, name, self.rank, present)
+        backend = self._backends.free(name, group)
+        self._links.of_groups.hold(name, backend)
+        self._connect(self._family, backend, generation, name, self.rank, present)
         group._set_group_name(name)  # functional collectives find a group by its name
 
     def _number_without_gaps(self, present: list[int]) -> None:
@@ -203,12 +235,25 @@ class World:
             numbers = [places[rank] for rank in ranks if rank in places]
             c10d._world.pg_group_ranks[group] = {number: place for place, number in enumerate(numbers)}
 
-    def _connect(self, backend: Any, generation: Generation, name: str, own: int, ranks: list[int]) -> None:
+    def _form_words(self, generation: Generation, present: list[int], *, fresh: bool) -> None:
+        """Our own group, if there is one: another one in each generation, so that none is ever stuck."""
+        if self.own_words is None:
+            return
+        self.own_words.forget()
+        with self._links.of_ours.forming(_WORDS, fresh=fresh, keep=self._bridge_name):
+            store = PrefixStore(f"{_WORDS}/{generation}", self.store)
+            backend = self._links.own_family.make(store, present.index(self.rank), present, self.timeout)
+            self._connect(self._links.own_family, backend, generation, _WORDS, self.rank, present)
+        self.own_words.use(backend, present)
+
+    def _connect(
+        self, family: CommunicatorFamily, backend: Any, generation: Generation, name: str, own: int, ranks: list[int]
+    ) -> None:
         """Show our handle to the other `ranks`, and connect to all of them by theirs."""
         prefix = f"handles/{generation}/{name}"
         self._show(generation, f"{prefix}/{own}", backend.get_reconfigure_handle())
         handles = self.store.multi_get([f"{prefix}/{member}" for member in ranks])
-        self._reconfigure(backend, generation, [handle.decode() for handle in handles])
+        self._reconfigure(family, backend, generation, [handle.decode() for handle in handles])
 
     # -- handing over -------------------------------------------------------------------------------------------------
 
@@ -220,9 +265,9 @@ class World:
         """A connection between the one that leaves this rank and the one that has it now. Both call this."""
         name, own = self._bridge_name, 0 if leaver else 1
         store = PrefixStore(f"{name}/{generation}", self.store)
-        with self.connections.forming(name):
-            backend = self._family.make(store, own, [0, 1], self.timeout)
-            self._connect(backend, generation, name, own, [0, 1])
+        with self._links.of_ours.forming(name):
+            backend = self._links.own_family.make(store, own, [0, 1], self.timeout)
+            self._connect(self._links.own_family, backend, generation, name, own, [0, 1])
         return Bridge(backend, peer=1 - own)
 
     def show_to_group(self, generation: Generation, group: dist.ProcessGroup, what: str, own: bytes) -> Iterator[bytes]:
@@ -258,10 +303,10 @@ class World:
         """A connection for each of these pairs, of which this rank is one; the other one calls this as well. All are
         formed at once: one after the other, each would wait for the next."""
         backends = {}
-        with self.connections.forming(PAIRS):
+        with self._links.of_ours.forming(PAIRS):
             for pair in pairs:
                 store = PrefixStore(f"{PAIRS}/{pair}/{generation}", self.store)
-                backend = self._family.make(store, pair.index(self.rank), [0, 1], self.timeout)
+                backend = self._links.own_family.make(store, pair.index(self.rank), [0, 1], self.timeout)
                 key = f"{PAIRS}/{pair}/{generation}/{self.rank}"
                 self._show(generation, key, backend.get_reconfigure_handle())
                 backends[pair] = backend
@@ -269,7 +314,9 @@ class World:
             for pair, backend in backends.items():
                 handles = self.store.multi_get([f"{PAIRS}/{pair}/{generation}/{rank}" for rank in pair])
                 told = [handle.decode() for handle in handles]
-                connecting.append(self._backends.connect(backend, generation, told, self.timeout))
+                connecting.append(
+                    self._backends.connect(self._links.own_family, backend, generation, told, self.timeout)
+                )
             for attempt in connecting:
                 attempt.wait(self._abandoned)
         return {pair: Pair(backend, 1 - pair.index(self.rank)) for pair, backend in backends.items()}
@@ -301,43 +348,18 @@ class World:
         name = c10d._world.pg_names[group]
         self.make_real(name, group)
         backend = self._backends.free(name, group)
-        self._reconfigure(backend, unique, [backend.get_reconfigure_handle()])
+        self._reconfigure(self._family, backend, unique, [backend.get_reconfigure_handle()])
         group._set_group_name(name)
         members = self.members(group)
         self._stand_ins.begin(group, members.index(self.rank), len(members), self.device)
 
-    def _reconfigure(self, backend: Any, unique: int, handles: list[str]) -> None:
-        self._backends.connect(backend, unique, handles, self.timeout).wait(self._abandoned)
+    def _reconfigure(self, family: CommunicatorFamily, backend: Any, unique: int, handles: list[str]) -> None:
+        self._backends.connect(family, backend, unique, handles, self.timeout).wait(self._abandoned)
 
 
-class Bridge:
-    """Carries messages to the one peer there is, whatever rank it is called by."""
-
-    def __init__(self, backend: Any, peer: int) -> None:
-        self._backend, self._peer = backend, peer
-
-    def send(self, message: torch.Tensor, to: int, /) -> Any:  # noqa: ARG002
-        return self._backend.send([message], self._peer, 0)
-
-    def receive(self, into: torch.Tensor, sender: int, /) -> Any:  # noqa: ARG002
-        return self._backend.recv([into], self._peer, 0)
-
-
-class Pair(Bridge):
-    """A bridge on which nothing may be said for a long time."""
-
-    def receive(self, into: torch.Tensor, sender: int, /) -> "Patient":
-        return Patient(super().receive(into, sender))
-
-
-class Patient:
-    """A group's own timeout would end a wait for the next copy, and the connection with it."""
-
-    def __init__(self, work: Any) -> None:
-        self._work = work
-
-    def wait(self) -> None:
-        self._work.wait(_PATIENCE)
+def _numbers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
+    place = _ARGUMENTS.index("global_ranks_in_group")
+    return list(args[place] if len(args) > place else kwargs["global_ranks_in_group"])
 
 
 def _argument(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ import torch
 
 from understudy.errors import UsageError
 from understudy.integrations.open_loaders import OpenLoaders
-from understudy.integrations.wrapping import around, replace, whole
+from understudy.integrations.wrapping import around, refuse, replace, whole
 from understudy.training.job import Job
 from understudy.training.joining import join
 from understudy.training.loop_state import Fields
@@ -108,5 +108,4 @@ def _refuse(accelerator: Any, loader: Any, models: tuple[Any, ...]) -> None:
     wrong |= {"an iterable dataset": not loader.batch_sampler, "a stateful loader": loader.use_stateful_dataloader}
     wrong |= {"sync_with_dataloader=False": not accelerator.gradient_state.sync_with_dataloader}
     wrong |= {"automatic_checkpoint_naming": accelerator.project_configuration.automatic_checkpoint_naming}
-    if found := [name for name, given in wrong.items() if given]:
-        raise UsageError(f"Understudy's adapter of Accelerate does not work with {', '.join(found)}")
+    refuse("Accelerate", wrong)

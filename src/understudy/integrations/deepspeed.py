@@ -10,10 +10,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
-
-from understudy.errors import UsageError
-from understudy.integrations.wrapping import around, replace
+from understudy.integrations.loose_parameters import LooseParameters
+from understudy.integrations.wrapping import around, refuse, replace
 from understudy.training import joining
 from understudy.training.job import Job
 from understudy.training.loop_state import Fields
@@ -41,21 +39,12 @@ def protect(engine: Any, job: Job, data: Any = None, **others: Any) -> Any:
     if engine.lr_scheduler is not None:
         job.protect(schedule=engine.lr_scheduler)
     if zero is not None:
-        job.protect(partitions=_Partitions(zero.single_partition_of_fp32_groups))
+        job.protect(partitions=LooseParameters(zero.single_partition_of_fp32_groups))
     if data is not None:
         job.protect(data=data, batches_per_step=engine.gradient_accumulation_steps())
     replace("deepspeed", engine, save_checkpoint=functools.partial(job.section, "save_checkpoint"))
     around("deepspeed", optimizer, zero_grad=_forgetting(engine, zero))
     return engine
-
-
-class _Partitions(nn.Module):
-    """What this rank has of the parameters that the optimizer steps, which are in no module of DeepSpeed's."""
-
-    def __init__(self, groups: list[Any]) -> None:
-        super().__init__()
-        for place, partition in enumerate(groups):
-            self._parameters[str(place)] = partition  # as it is: a Parameter made of it would be another tensor
 
 
 def _forgetting(engine: Any, zero: Any) -> Callable[..., None]:
@@ -103,5 +92,4 @@ def _refuse(engine: Any, zero: Any) -> None:
         "experts": engine.has_moe_layers,
         "checkpoints in the background": engine.checkpoint_engine.is_decoupled(),
     }
-    if found := [name for name, given in wrong.items() if given]:
-        raise UsageError(f"Understudy's adapter of DeepSpeed does not work with {', '.join(found)}")
+    refuse("DeepSpeed", wrong)

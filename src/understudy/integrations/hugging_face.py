@@ -8,10 +8,12 @@ checkpoint, without one. docs/frameworks/hugging_face.md says what works, what d
 import functools
 from typing import Any
 
+from torch.utils.data import IterableDataset
+
 from understudy.errors import UsageError
 from understudy.integrations.history import History
 from understudy.integrations.open_loaders import OpenLoaders
-from understudy.integrations.wrapping import around, replace, whole
+from understudy.integrations.wrapping import around, refuse, replace, whole
 from understudy.training.job import Job
 from understudy.training.joining import join
 from understudy.training.loop_state import Fields
@@ -44,6 +46,8 @@ def protect(trainer: Any, job: Job) -> Any:
         return model, loader
 
     def run_epoch(function: Any, *, epoch: int, num_update_steps_per_epoch: int, **rest: Any) -> None:
+        if epoch and _is_iterable(trainer.train_dataset):
+            raise UsageError("the iterable dataset came to its end before max_steps: let it repeat itself")
         if not done:
             done.append(job.enter(lambda: _rehearse(trainer, rest["model"], rest["train_dataloader"])))
         began, place = divmod(done[0], num_update_steps_per_epoch)
@@ -98,6 +102,11 @@ def _refuse(trainer: Any, resume_from_checkpoint: Any = None, **_: Any) -> None:
     args, no_seed = trainer.args, not trainer.args.accelerator_config.use_seedable_sampler
     wrong = {name: getattr(args, name) for name in ("auto_find_batch_size", "eval_on_start", "deepspeed")}
     wrong |= {"resume_from_checkpoint": resume_from_checkpoint, "use_seedable_sampler=False": no_seed}
-    wrong |= {"an iterable dataset": not hasattr(trainer.train_dataset, "__getitem__")}
-    if found := [name for name, given in wrong.items() if given]:
-        raise UsageError(f"Understudy's adapter of the Trainer does not work with {', '.join(found)}")
+    dispatched = args.accelerator_config.dispatch_batches is not False
+    wrong |= {"an iterable dataset without dispatch_batches=False": _is_iterable(trainer.train_dataset) and dispatched}
+    refuse("the Trainer", wrong)
+
+
+def _is_iterable(dataset: Any) -> bool:
+    """Its order is a function of what was read before: a rank that joins reads it from the begin, in one epoch."""
+    return isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__")

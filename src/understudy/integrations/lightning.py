@@ -13,7 +13,7 @@ import torch
 
 from understudy.errors import UsageError
 from understudy.integrations.lightning_state import state_of
-from understudy.integrations.wrapping import around, call, replace, switch_off
+from understudy.integrations.wrapping import around, call, refuse, replace, switch_off
 from understudy.training.job import Job
 from understudy.training.joining import join
 
@@ -169,5 +169,4 @@ def _refuse(trainer: Any, fetcher: Any) -> None:
         "a validation interval in time": getattr(trainer, "_val_check_time_interval", None),
         "train_time_interval": any(getattr(one, "_train_time_interval", None) for one in trainer.checkpoint_callbacks),
     }
-    if found := [name for name, given in wrong.items() if given]:
-        raise UsageError(f"Understudy's adapter of Lightning does not work with {', '.join(found)}")
+    refuse("Lightning", wrong)

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from understudy.errors import UsageError
-from understudy.integrations.wrapping import around, replace, switch_off, whole
+from understudy.devices.memory import is_host
+from understudy.integrations.wrapping import around, refuse, replace, switch_off, whole
 from understudy.training.job import Job
 from understudy.training.joining import join
 from understudy.training.loop_state import Fields
@@ -124,15 +124,14 @@ def _rehearse(trainer: Any, loader: Any) -> None:
 def _refuse(trainer: Any) -> None:
     """What would not be exact, or could not be led to its place, is said at once."""
     config, kinds = trainer.config, {type(one).__name__ for one in trainer.optimizers.optimizers}
-    graphs = trainer.device.type == "cuda" and not config.training.disable_cuda_graphs
+    graphs = not is_host(trainer.device) and not config.training.disable_cuda_graphs
     wrong = {
         "CUDA graphs (set --training.disable_cuda_graphs)": graphs,
         "checkpoints written in the background": getattr(config.checkpoint, "async_mode", "disabled") != "disabled",
         "an optimizer that communicates in its step": kinds - {"Adam", "AdamW"},
         "a loader without a state": not hasattr(trainer.dataloader, "load_state_dict"),
     }
-    if found := [name for name, given in wrong.items() if given]:
-        raise UsageError(f"Understudy's adapter of torchtitan does not work with {', '.join(found)}")
+    refuse("torchtitan", wrong)
 
 
 def main() -> None:

@@ -3,7 +3,9 @@
 What an adapter needs is named in full, so that a version without it is refused before anything is trained.
 """
 
+import contextlib
 import functools
+import importlib
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
@@ -28,6 +30,16 @@ def around(package: str, owner: Any, **by: Callable[..., Any]) -> None:
     replace(package, owner, **{name: functools.partial(_partly, wrapper) for name, wrapper in by.items()})
 
 
+def found_in(package: str, module: str, name: str) -> Any:
+    """A name in a module of `package`. UsageError when it is gone."""
+    with contextlib.suppress(ImportError, AttributeError):
+        return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    raise UsageError(
+        f"{package} {version(package)} has no {module}.{name}, which Understudy's adapter uses: this version is not "
+        "supported. docs/frameworks says which are"
+    )
+
+
 def whole(function: Callable[..., Any]) -> Callable[..., Any]:
     """What it returns of a DTensor, such as a norm of sharded gradients, is whole on every rank: a replacement that is
     told of it could not communicate."""
@@ -47,6 +59,12 @@ def _partly(wrapper: Callable[..., Any], function: Callable[..., Any]) -> Callab
 def switch_off(package: str, owner: Any, *names: str) -> None:
     """These do nothing any more."""
     replace(package, owner, **dict.fromkeys(names, lambda _: _nothing))
+
+
+def refuse(framework: str, wrong: dict[str, Any]) -> None:
+    """What would not be exact, or could not be led to its place, is said at once: those names whose value is true."""
+    if found := [name for name, given in wrong.items() if given]:
+        raise UsageError(f"Understudy's adapter of {framework} does not work with {', '.join(found)}")
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:

@@ -7,6 +7,7 @@ A digest is compared at the steps at which both runs took it; there every rank m
 a rank that died after it had applied a step and before it wrote that down. Its successor records the step as inherited,
 and cannot know the dead member's random numbers, nor buffers that only that one had; such a place is counted and named.
 So are the last records of a rank whose host was lost with them.
+Digests that were taken in different ways (`digest_kinds`) say nothing about each other, and are not called different.
 Two runs in which something was never compared are not called identical: that is the weaker verdict, and it says what is
 missing.
 
@@ -19,6 +20,7 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from understudy.ledger.digest_kinds import kind_of
 from understudy.ledger.records import StepRecord
 from understudy.ledger.run import FIELDS, OPTIONAL, Conflict, Place, Run
 
@@ -26,7 +28,7 @@ from understudy.ledger.run import FIELDS, OPTIONAL, Conflict, Place, Run
 class ComparisonVerdict(enum.Enum):
     IDENTICAL = "identical"  # every place is there in both, and all digests were compared and are equal
     DIFFERENT = "different"
-    WEAK = "weak"  # no difference seen, but some digest was never compared
+    WEAK = "weak"  # no difference seen, but some digest was never compared, or could not be
     INCOMPLETE = "incomplete"  # no difference seen, but records could not be written
     NOTHING = "nothing"  # there is nothing to compare
 
@@ -84,6 +86,7 @@ class Comparison:
     compared: dict[str, int]
     last_compared: dict[str, int]  # per field, the newest step at which it was compared
     unknown: dict[str, int]  # per field, the inherited places that could not tell it
+    kinds: dict[str, tuple[str, str]]  # fields whose digests were taken in different ways, in A and in B
     lost_with_host: int  # places whose records were lost with their host
     differing_places: int
     differing_fields: frozenset[str]
@@ -128,6 +131,10 @@ class Comparison:
         seen = [_plural(name) for name in FIELDS if self.compared[name]]
         same = f"identical {_and(seen)}" if seen else "the same steps and ranks"
         missing = self.never_compared
+        if self.kinds:
+            one, two = next(iter(self.kinds.values()))
+            why = f"because the digests are {one} in A and {two} in B: run both with the same --ledger-digests"
+            return f"{same}{self._since()}; {_and(list(self.kinds))} cannot be compared, {why}"
         if missing == ("parameters", "optimizer", "rng"):
             taken = "no digests were taken" if not any(self.digest_steps) else "no digests were taken by both"
             return f"{same}{self._since()}; {taken}, so equal state is not shown"
@@ -173,6 +180,7 @@ def compare(left: Run, right: Run) -> Comparison:
         compared=look.compared,
         last_compared=look.last,
         unknown=look.unknown,
+        kinds=look.kinds,
         lost_with_host=look.lost_with_host,
         differing_places=look.places,
         differing_fields=frozenset(look.fields),
@@ -190,6 +198,7 @@ class _Look:
     def __init__(self, left: Run, right: Run) -> None:
         self.compared, self.unknown = dict.fromkeys(FIELDS, 0), dict.fromkeys(FIELDS, 0)
         self.last: dict[str, int] = {}
+        self.kinds: dict[str, tuple[str, str]] = {}
         self.absent = (Absence(), Absence())
         self.first: Difference | None = None
         self.places = self.lost_with_host = 0
@@ -250,6 +259,9 @@ class _Look:
                 self.unknown[name] += was_trained
                 continue
             if mine is not None and theirs is not None:
+                if kind_of(mine) != kind_of(theirs):
+                    self.kinds[name] = (kind_of(mine), kind_of(theirs))
+                    continue
                 self.compared[name] += 1
             if mine != theirs:
                 yield Difference(one.step, one.rank, name, mine or "not taken", theirs or "not taken")
@@ -262,7 +274,7 @@ class _Look:
             return ComparisonVerdict.NOTHING
         if left.lacks_steps or right.lacks_steps or any(absent.count for absent in self.absent):
             return ComparisonVerdict.INCOMPLETE
-        complete = all(count for name, count in self.compared.items() if name not in OPTIONAL)
+        complete = not self.kinds and all(count for name, count in self.compared.items() if name not in OPTIONAL)
         return ComparisonVerdict.IDENTICAL if complete else ComparisonVerdict.WEAK
 
 

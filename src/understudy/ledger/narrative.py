@@ -22,6 +22,7 @@ _RUNGS = tuple(kind.value for kind in (DecisionKind.DEGRADE, DecisionKind.RESTAR
 _SECTIONS = (
     ("warnings", (DecisionKind.WARN,)),
     ("began with", (DecisionKind.CHECKPOINT,)),
+    ("devices", (DecisionKind.DEVICE,)),
     ("without replicas", (DecisionKind.DEGRADE,)),
     ("plans", (DecisionKind.PLAN, DecisionKind.NO_MOVE)),
     ("start overs", (DecisionKind.START_OVER,)),

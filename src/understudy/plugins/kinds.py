@@ -50,9 +50,15 @@ STORE = Kind(
 )
 COMMUNICATOR = Kind(
     name="communicator",
-    contract="understudy.groups.communicators:CommunicatorFamily",
-    version=1,
-    built_in={"gloo": "understudy.groups.communicators:Gloo"},
+    contract="understudy.groups.families.contract:CommunicatorFamily",
+    version=2,
+    built_in={"gloo": "understudy.groups.families.gloo:Gloo", "nccl": "understudy.groups.families.nccl:Nccl"},
+)
+DEVICE = Kind(
+    name="device",
+    contract="understudy.devices.contract:Device",
+    version=2,
+    built_in={"cpu": "understudy.devices.cpu:Cpu", "cuda": "understudy.devices.cuda:Cuda"},
 )
 SCHEDULER = Kind(
     name="scheduler",
@@ -68,4 +74,4 @@ WEBHOOK = Kind(
         "generic": "understudy.api.webhook_formats:Generic",
     },
 )
-KINDS = (DETECTOR, RESPONSE, STORE, COMMUNICATOR, SCHEDULER, WEBHOOK)
+KINDS = (DETECTOR, RESPONSE, STORE, COMMUNICATOR, DEVICE, SCHEDULER, WEBHOOK)

@@ -1,4 +1,5 @@
-"""Finds plugins and loads them. Our own come from the table of kinds, those of other packages from their entry points.
+"""Finds plugins and loads them. Our own come from the table of kinds, those of other packages from their entry points,
+and a script may bring one of its own (`register`).
 
 A plugin that cannot be used harms nothing: `usable` names it once and leaves it out. Only a plugin that the user has
 asked for by name is an error (`named`). To look for entry points reads the metadata of every installed package, so a
@@ -17,6 +18,7 @@ from understudy.foundation.printable import printable
 from understudy.plugins.kinds import Kind
 
 OURS = "understudy"
+_SCRIPT = "this script"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")  # goes into flags, addresses and paths of HTTP
 
 
@@ -40,7 +42,7 @@ class Plugin:
         return self.package == OURS
 
     def __str__(self) -> str:
-        return printable(f"the {self.kind.name} {self.name!r} of {self.package} {self.version}")
+        return printable(f"the {self.kind.name} {self.name!r} of {self.package} {self.version}".rstrip())
 
     def load(self) -> Callable[[], Any]:
         """What makes the plugin. Raises `PluginError`: one sentence that says whose fault it is and what to do."""
@@ -87,9 +89,20 @@ class Plugin:
         )
 
 
+_registered: list[Plugin] = []
+
+
+def register(kind: Kind, name: str, value: str) -> None:
+    """A plugin of this process alone, for scripts and tests: `value` names it, as module:name. What joins by that name
+    calls this before `join()`, replacements too."""
+    entry = EntryPoint(name, value, kind.group)
+    _registered[:] = [plugin for plugin in _registered if (plugin.kind, plugin.name) != (kind, name)]
+    _registered.append(Plugin(kind=kind, entry=entry, package=_SCRIPT, version=""))
+
+
 def find(kind: Kind) -> tuple[Plugin, ...]:
     """Ours first. Plugins that have one name are all left out, except ours."""
-    installed = _installed(kind)
+    installed = [*_installed(kind), *(plugin for plugin in _registered if plugin.kind == kind)]
     count = Counter(plugin.name for plugin in installed)
     return (*_built_in(kind), *(_with_objection(plugin, count[plugin.name]) for plugin in installed))
 

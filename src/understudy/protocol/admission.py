@@ -219,6 +219,9 @@ def _held_against(host: Host, at: float) -> tuple[Reason, ...]:
         held.append(because(Code.WAS_SUSPECT, seconds=host.suspect_until - at))
     if host.failures_in_a_row:
         held.append(because(Code.SPARES_HAD_DIED, count=host.failures_in_a_row))
+    if host.lost_devices:
+        devices = tuple(str(device) for device in sorted(host.lost_devices))
+        held.append(because(Code.DEVICES_WERE_LOST, devices=devices))
     return tuple(held)
 
 

@@ -24,6 +24,9 @@ ADVICE: Final[Mapping[str, str]] = {
     Code.NO_FIRST_STEP: "wait until `understudy status` says training",
     # -- stops
     Code.EXITED: "the process ended itself, without a traceback: see its output above",
+    Code.TOO_FEW_DEVICES: "add a host; when an excluded device is well again, `understudy undrain HOST` uses it",
+    Code.NO_DEVICE: "add a host; when an excluded device is well again, `understudy undrain HOST` uses it",
+    Code.DEVICE_LOST: "see its output above; if the script's own kernels are right, look at the device and its driver",
     Code.FAILED_TWICE: "the script itself fails: see its traceback above, correct it and start again",
     Code.NO_PROGRESS: "the ranks do not do the same: see above where each of them stands",
     Code.NO_LIVE_TWIN: "give --peer-snapshot-every 1 (copies in the host's memory), use replicas, or --checkpoint-dir",

@@ -46,16 +46,19 @@ class Seat:
 
 
 class StartMember(Command, frozen=True, kw_only=True):
-    """Start a process. `seat` is for its log names and its environment; the rank itself comes with `AssignRank`."""
+    """Start a process. `seat` is for its log names and its environment; the rank itself comes with `AssignRank`.
+    `device`: the number of the one that it has, of those that processes of its host see; None: not known here."""
 
     member: MemberId
     seat: Seat | None = None
     host: HostId = THIS_HOST
+    device: int | None = None
 
 
 class AssignRank(Command, frozen=True, kw_only=True):
     """Give a rank to a member. `founding`: the whole world is new, so nothing is rehearsed or received. `slot`: its
-    place on its host. `store`: the host whose c10d store is used. The coordinator fills in where that store listens
+    place on its host. `device`: as in `StartMember`; a shadow may have another one now than it was started with.
+    `store`: the host whose c10d store is used. The coordinator fills in where that store listens
     (`store_address`; empty: workers know it anyway) and what the rank's first holder left (`bequest`)."""
 
     member: MemberId
@@ -69,6 +72,7 @@ class AssignRank(Command, frozen=True, kw_only=True):
     local_world_size: int
     store_address: str = ""
     bequest: bytes = b""
+    device: int | None = None
 
 
 class WatchClosely(Command, frozen=True, kw_only=True):
@@ -198,6 +202,7 @@ class StopJob(Command, frozen=True, kw_only=True):
 class DecisionKind(enum.Enum):
     START = "start"
     HOST = "host"  # a host joined, was lost, came back
+    DEVICE = "device"  # which one a process has, or has no more
     WARN = "warn"  # nothing has happened yet
     PLAN = "plan"  # a rank is to move; training goes on
     MOVE = "move"  # at a boundary, from a process that lives

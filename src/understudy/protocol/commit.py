@@ -5,7 +5,13 @@ State changes only inside `optimizer.step()`. The only danger is that some ranks
 - Some survivor already holds N+1: the step is committed. A rank that stands at the fence of N applies it too; a rank
   that is behind without final gradients takes the state from a twin.
 - No survivor holds N+1 and every survivor stands at the fence of N: **commit**, all ranks apply the step.
-- Otherwise no rank can have passed the fence: **retry**, all ranks run step N again.
+- No survivor holds N+1, and some have not arrived, or arrived asynchronously: **retry**, all ranks run step N again.
+
+A rank arrives *asynchronously* where a device completes collectives after the host has started them. When such a
+collective is aborted on one rank, another rank can complete it with garbage and see no error. What a survivor says of
+its own gradients is then no proof: a lost rank may have aborted first. That a rank has passed the fence is one, for a
+rank that aborts does not arrive any more, and no rank passes before all have arrived, the lost ranks too. If the rank
+that passed was lost as well, no rank holds N+1, and the step runs again from the same state and gives the same.
 
 Every member derives its own action from the one number that `judge` returns (see `Action`), so a verdict stays small
 however many ranks there are.
@@ -41,7 +47,7 @@ def action_for(position: Position, step: StepNumber) -> Action:
     """What a member at `position` does so that it holds state `step`."""
     if position.holds == step:
         return Action.HOLD
-    if position.arrived and position.holds is not None and position.holds + 1 == step:
+    if position.at_fence and position.holds is not None and position.holds + 1 == step:
         return Action.APPLY
     return Action.RECEIVE
 
@@ -72,8 +78,12 @@ def judge(positions: Mapping[Rank, Position]) -> Verdict | None:
             committed=newest,
             reason=because(Code.ALL_AT_FENCE, step=newest),
         )
-    return Verdict(
-        step=newest,
-        committed=None,
-        reason=because(Code.NOT_ALL_AT_FENCE, ranks=tuple(waiting), step=newest),
-    )
+    return Verdict(step=newest, committed=None, reason=_why_retry(positions, waiting, newest))
+
+
+def _why_retry(positions: Mapping[Rank, Position], waiting: list[Rank], step: StepNumber) -> Reason:
+    """`waiting`: ranks without an arrival that counts by itself."""
+    before = tuple(rank for rank in waiting if not positions[rank].at_fence)
+    if before:
+        return because(Code.NOT_ALL_AT_FENCE, ranks=before, step=step)
+    return because(Code.NO_RANK_PASSED_FENCE, ranks=tuple(waiting), step=step)

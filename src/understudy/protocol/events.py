@@ -22,18 +22,22 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=T
 
 
 class JobStarted(Event, frozen=True, kw_only=True):
-    """The operator asked for the job on one host. With many, it starts when enough of them have joined."""
+    """The operator asked for the job on one host. With many, it starts when enough of them have joined. `devices`: as
+    a host that joins tells it."""
+
+    devices: int = 0
 
 
 class HostJoined(Event, frozen=True, kw_only=True):
     """A host offers itself for the first time, or again after it was lost. `ranks` 0: only for spares. `store`: the
-    address of its c10d store."""
+    address of its c10d store. `devices`: how many of them its processes see; 0: none, or it does not know."""
 
     host: HostId
     ranks: int
     spares: int
     place: int | None = None
     store: str = ""
+    devices: int = 0
 
 
 class HostSilent(Event, frozen=True, kw_only=True):

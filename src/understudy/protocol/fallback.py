@@ -168,7 +168,7 @@ class Fallback:
         if refused is not None:
             return refused
         if not self.pool.room_for_a_world(at):
-            return because(Code.NO_ROOM_FOR_WORLD, count=self.policy.world_size)
+            return self.pool.no_room_for_the_world()
         return None
 
     def begin_restart_if_stuck(self, at: float) -> list[Command]:

@@ -44,10 +44,10 @@ class HostEvents:
             if not self.hosts.by_id:
                 self.round.state.opened_at = event.at  # when the first of them came
             self.watchdog.state.gathering(event.at)
-            self.hosts.join(event.host, event.ranks, event.spares, event.place, event.store)
+            self.hosts.join(event.host, event.ranks, event.spares, event.place, event.store, event.devices)
             enough = self.hosts.founding_ranks >= self.policy.world_size
             return self.context.found(event.at) if enough and self.hosts.founding_hosts >= self.policy.hosts else []
-        self.hosts.join(event.host, 0, event.ranks + event.spares, event.place, event.store)
+        self.hosts.join(event.host, 0, event.ranks + event.spares, event.place, event.store, event.devices)
         room = event.ranks + event.spares
         if known is None:
             note = because(Code.HOST_JOINED, host=event.host, count=room)

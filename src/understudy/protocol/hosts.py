@@ -34,6 +34,13 @@ class Host:
     failures_in_a_row: int = 0  # spares that died there before they were warm
     draining: bool = False  # on request: nothing is put there any more
     spoke_at: float = field(default=float("-inf"), metadata=FORGOTTEN)  # its agent, whatever it said
+    devices: int = 0  # that its processes see, by number; 0: none, or it has not told
+    lost_devices: set[int] = field(default_factory=set)  # no process is put there
+    device_faults: dict[int, int] = field(default_factory=dict)  # losses that said nothing about the device
+
+    @property
+    def well_devices(self) -> list[int]:
+        return [device for device in range(self.devices) if device not in self.lost_devices]
 
     def deadline(self) -> float | None:
         return None if self.silent_since is None else self.silent_since + self.patience
@@ -48,19 +55,25 @@ class Hosts:
     offer_spares: bool = False  # any of them ever did
     founding_hosts: int = 0  # present ones that hold ranks from the beginning
     founding_ranks: int = 0  # that they hold together; counted, because thousands of hosts come one by one
+    with_devices: bool = False  # any of them ever was
 
-    def join(self, id_: HostId, ranks: int, spares: int, place: int | None = None, store: str = "") -> Host:
-        """A host that comes back keeps what is held against it."""
+    def join(
+        self, id_: HostId, ranks: int, spares: int, place: int | None = None, store: str = "", devices: int = 0
+    ) -> Host:
+        """A host that comes back keeps what is held against it. `devices`: fewer than ranks are none, for then ranks
+        share them as their script wants it."""
         known = self.by_id.get(id_)
         if place is None:
             place = len(self.by_id) if known is None else known.place
-        host = Host(id_, ranks, spares, place, ranks + spares, store)
+        host = Host(id_, ranks, spares, place, ranks + spares, store, devices=devices if devices >= ranks else 0)
         self._count(known, -1)
         self._count(host, 1)
         if known is not None:
             host.suspect_until, host.failures_in_a_row = known.suspect_until, known.failures_in_a_row
+            host.lost_devices, host.device_faults = known.lost_devices, known.device_faults
         self.by_id[id_] = host
         self.offer_spares |= spares > 0
+        self.with_devices |= host.devices > 0
         self.silent.pop(id_, None)
         return host
 
@@ -125,6 +138,7 @@ class Hosts:
     def readmit(self, host: Host) -> None:
         """Nothing is held against it any more. If it is silent right now, that is still waited for."""
         host.draining, host.suspect_until, host.failures_in_a_row = False, 0.0, 0
+        host.lost_devices, host.device_faults = set(), {}
 
     def usable(self, id_: HostId, at: float) -> bool:
         """May a rank go there? A host that is silent right now may be on its way out."""

@@ -36,6 +36,7 @@ from understudy.protocol.commands import (
     ReleaseMembers,
     StopJob,
 )
+from understudy.protocol.device_loss import DeviceLoss
 from understudy.protocol.fallback import Fallback, NoWay
 from understudy.protocol.host_events import HostEvents
 from understudy.protocol.hosts import THIS_HOST
@@ -76,7 +77,17 @@ class JobMachine:
         self.replica_check = ReplicaCheck(roster, round_, checks, ending, state.replica_check, self)
         self.watchdog = watchdog = Watchdog(policy, hosts, roster, pool, round_, fallback, ending, state.watchdog, self)
         self.member_loss = member_loss = MemberLoss(
-            policy, roster, pool, state.crash_loop, round_, migration, refill, watchdog, ending, self
+            policy,
+            roster,
+            pool,
+            state.crash_loop,
+            round_,
+            migration,
+            refill,
+            watchdog,
+            DeviceLoss(hosts, roster, round_),
+            ending,
+            self,
         )
         self.host_events = HostEvents(
             policy, hosts, roster, round_, migration, refill, watchdog, member_loss, ending, self
@@ -135,7 +146,7 @@ class JobMachine:
     def _dispatch(self, event: ev.Event) -> list[Command]:
         match event:
             case ev.JobStarted():
-                self.hosts.join(THIS_HOST, self.policy.world_size, self.policy.spares)
+                self.hosts.join(THIS_HOST, self.policy.world_size, self.policy.spares, devices=event.devices)
                 return self.found(event.at)
             case ev.HostJoined():
                 return self.host_events.host_joined(event)
@@ -290,7 +301,7 @@ class JobMachine:
     def _start_over(self, at: float) -> list[Command]:
         no_way = self.round.cannot_start_over()
         if no_way is None and not self.pool.room_for_a_world(at):
-            no_way = because(Code.NO_ROOM_FOR_WORLD, count=self.policy.world_size)
+            no_way = self.pool.no_room_for_the_world()
         cause = self.round.state.reason
         if no_way is not None:
             return self.stop(at, Outcome.FAILED, because(Code.CANNOT_START_OVER, cause=cause, why=no_way), 1)
@@ -390,7 +401,7 @@ class JobMachine:
         commands = self.migration.on_step_told(event)
         if commands:
             self.watchdog.state.fault_seen()  # a planned move is a recovery of its own
-            self.watchdog.state.new_generation(event.at)
+            self.watchdog.state.new_generation(event.at, at_once=False)
             self.ending.finished.clear()
             self.pool.state.refill_at = None
             self.replica_check.state.interrupted()

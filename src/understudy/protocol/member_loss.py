@@ -2,9 +2,10 @@
 
 from understudy.foundation.ids import Rank
 from understudy.protocol.causes import Cause, CauseKind
-from understudy.protocol.commands import Command, DecisionKind, Outcome
+from understudy.protocol.commands import Command, DecisionKind, Outcome, RecordGeneration
 from understudy.protocol.context import Context
 from understudy.protocol.crash_loop import CrashLoop
+from understudy.protocol.device_loss import DeviceLoss
 from understudy.protocol.ending import EndingState
 from understudy.protocol.migration import Migration
 from understudy.protocol.policy import Policy
@@ -29,14 +30,22 @@ class MemberLoss:
         migration: Migration,
         refill: Refill,
         watchdog: Watchdog,
+        device_loss: DeviceLoss,
         ending: EndingState,
         context: Context,
     ) -> None:
         self.policy, self.roster, self.pool, self.crash_loop = policy, roster, pool, crash_loop
         self.round, self.migration, self.refill, self.watchdog = round_, migration, refill, watchdog
-        self.ending, self.context = ending, context
+        self.device_loss, self.ending, self.context = device_loss, ending, context
 
     def on_lost(self, at: float, member: Member, cause: Cause) -> list[Command]:
+        """What it means for its device comes first: no rank may go there any more."""
+        device = [] if self.ending.released else self.device_loss.on_lost(at, member, cause)
+        commands = [*device, *self._on_lost(at, member, cause)]
+        recorded = any(isinstance(command, RecordGeneration) for command in commands)
+        return commands if recorded or not device else [*commands, self.round.record()]
+
+    def _on_lost(self, at: float, member: Member, cause: Cause) -> list[Command]:
         was_warm, was_joining = member.standing is Standing.PARKED, member.standing is Standing.JOINING
         needed, prepared_for_a_move = self.needed_for(member), self.roster.is_understudy(member)
         self.roster.remove(member)

@@ -136,6 +136,7 @@ class Migration:
                 continue
             self._forget_answers()  # it is one more to wait for
             self.roster.understudy(spare, rank, self.round.state.generation, at)
+            self.round.give_device_to_understudy(spare, rank)
             plan = because(Code.PREPARES, member=spare.id, rank=rank, why=self.state.reasons[rank])
             commands += [self._decision(at, DecisionKind.PLAN, plan, rank), *self.round.outbound.assign(spare)]
         return commands

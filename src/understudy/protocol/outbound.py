@@ -32,6 +32,7 @@ class Outbound:
                 founding=member.founder,
                 world_size=self.policy.world_size,
                 local_world_size=self.policy.ranks_per_host,
+                device=self.roster.device_of(member),
             )
         ]
 

@@ -103,7 +103,7 @@ def _plan_to_go_on(situation: Situation, at_boundary: bool) -> Plan | Checkpoint
         no_swap = _no(Rung.SWAP, _why_no_donor(situation, found, verdict.step))
         return _plan_from_saved(situation, verdict.step, (no_swap, _no(Rung.DEGRADE, situation.no_degrade)))
     swap = _state_from_twins(situation, found)
-    if at_boundary and verdict.committed is None and not any(position.arrived for position in known.values()):
+    if at_boundary and verdict.committed is None and not any(position.at_fence for position in known.values()):
         reason = because(Code.AT_BOUNDARY, step=verdict.step, swap=swap)
     elif verdict.committed is not None:
         reason = because(Code.COMMIT, why=verdict.reason, swap=swap)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from understudy.foundation.ids import Generation, HostId, Rank
+from understudy.protocol import devices
 from understudy.protocol.commands import Command, DecisionKind, RecordDecision, Seat, StartMember
 from understudy.protocol.hosts import Host, Hosts
 from understudy.protocol.policy import Policy
@@ -63,20 +64,30 @@ class SparePool:
             return because(Code.HOST_SUSPECT, host=host.id)
         if not self._room(host, freed):
             return because(Code.HOSTS_FULL, host=host.id)
+        if host.devices and not host.well_devices:
+            return devices.why_none_is_free(host)
         return None
 
     def _cannot_seat_on(self, host: Host, at: float, freed: Sequence[HostId] = ()) -> Reason | None:
         """Why no process may be started there for a rank."""
         if (no_way := self._cannot_start_on(host, at, freed)) is not None:
             return no_way
-        return None if self._places_left(host, freed) else because(Code.PLACES_TAKEN, host=host.id)
+        if not self._slots_left(host, freed):
+            return because(Code.PLACES_TAKEN, host=host.id)
+        return None if self._places_left(host, freed) else devices.why_none_is_free(host)
 
     def _room(self, host: Host, freed: Sequence[HostId] = ()) -> int:
         """For how many more processes."""
         return max(0, host.ranks + host.spares - self.roster.count_on(host.id) + freed.count(host.id))
 
     def _places_left(self, host: Host, freed: Sequence[HostId] = ()) -> int:
-        """For how many more ranks."""
+        """For how many more ranks. Each needs a device of its own, where there are devices."""
+        slots = self._slots_left(host, freed)
+        if not host.devices:
+            return slots
+        return min(slots, len(devices.use_of(host, self.roster).free_of_ranks) + freed.count(host.id))
+
+    def _slots_left(self, host: Host, freed: Sequence[HostId] = ()) -> int:
         return max(0, host.places - len(self.roster.slots.get(host.id, ())) + freed.count(host.id))
 
     def _room_for_ranks(self, host: Host, freed: Sequence[HostId] = ()) -> int:
@@ -90,7 +101,7 @@ class SparePool:
             return None
         no_way = self.cannot_start(at, freed)
         if no_way is None and missing > sum(self._room_for_ranks(host, freed) for host in self._willing(at, freed)):
-            no_way = because(Code.NO_ROOM, count=vacancies)
+            no_way = self._too_few_devices(vacancies) or because(Code.NO_ROOM, count=vacancies)
         silent = (self.hosts.by_id[id_] for id_ in self.hosts.silent)
         hope = no_way is not None and any(self._room(host) or self.roster.spares_on.get(host.id) for host in silent)
         return None if hope else no_way
@@ -106,7 +117,16 @@ class SparePool:
     def room_for_a_world(self, at: float) -> bool:
         """Could all ranks begin anew on the hosts that are well?"""
         well = (host for host in self.hosts.present() if self.hosts.usable(host.id, at))
-        return sum(min(host.ranks + host.spares, host.places) for host in well) >= self.policy.world_size
+        return sum(_most_ranks(host) for host in well) >= self.policy.world_size
+
+    def no_room_for_the_world(self) -> Reason:
+        world = self.policy.world_size
+        return self._too_few_devices(world) or because(Code.NO_ROOM_FOR_WORLD, count=world)
+
+    def _too_few_devices(self, ranks: int) -> Reason | None:
+        """If some were lost: that is why."""
+        lost = [f"{device} of {host.id}" for host in self.hosts.present() for device in sorted(host.lost_devices)]
+        return because(Code.TOO_FEW_DEVICES, count=ranks, lost=tuple(lost)) if lost else None
 
     def _usable_spares(self, at: float, freed: Sequence[HostId] = ()) -> int:
         return sum(
@@ -124,24 +144,38 @@ class SparePool:
         return sum(self.hosts.usable(self.roster.members[id_].host, at) for id_ in self.roster.parked)
 
     def is_empty_for_good(self, at: float) -> bool:
-        """No spare is there or on its way where a rank may go, and none is wanted."""
-        return not self._usable_spares(at) and not self.is_low(at)
+        """No spare is there or on its way where a rank may go, or could go if one left its device; and none is
+        wanted."""
+        hosts, spares_on = self.hosts, self.roster.spares_on
+        waiting = (hosts.by_id[host] for host, count in spares_on.items() if count and hosts.usable(host, at))
+        return not any(self._slots_left(host) for host in waiting if _has_device(host)) and not self.is_low(at)
 
     def _willing(self, at: float, freed: Sequence[HostId] = ()) -> list[Host]:
         return [host for host in self.hosts.present() if self._cannot_seat_on(host, at, freed) is None]
 
     # -- giving a rank away -------------------------------------------------------------------------------------------
 
-    def take(self, rank: Rank, at: float, home: HostId | None, stay: bool = False) -> tuple[Member, list[Command]]:
+    def take(
+        self,
+        rank: Rank,
+        at: float,
+        home: HostId | None,
+        stay: bool = False,
+        device: tuple[HostId, int] | None = None,
+    ) -> tuple[Member, list[Command]]:
         """The best member for a vacant rank: a warm spare, else a starting one, else a new process. `home`: where the
-        rank was. `stay`: as long as that host is well the rank stays there, for nothing hurries."""
+        rank was. `stay`: as long as that host is well the rank stays there, for nothing hurries. `device`: the one that
+        the rank had. Its shadow is liked best: what it computes is the same to the last bit. But if it was lost a
+        spare device is, and the shadows of other ranks stay where they are."""
         stay = stay and home is not None and self.hosts.usable(home, at)
 
-        def preference(member: Member) -> tuple[bool, bool] | None:
+        def preference(member: Member) -> tuple[bool, bool, bool] | None:
             host = self.hosts.by_id.get(member.host)
             if host is None or not self.hosts.usable(host.id, at) or not self._places_left(host):
                 return None
-            return None if stay and host.id != home else (host.id != home, host.ranks > 0)
+            if stay and host.id != home:
+                return None
+            return host.id != home, host.ranks > 0, self._leaves_device(member, host, device)
 
         member = self.roster.best_spare(preference)
         if member is not None:
@@ -160,7 +194,19 @@ class SparePool:
         member = self.roster.new_spare(host)
         if not first:
             self.state.replacements += 1
-        return member, [StartMember(member=member.id, seat=None if rank is None else Seat(rank=rank), host=host)]
+        if rank is None:
+            devices.give_to_spare(member, self.hosts.by_id[host], self.roster)
+        seat = None if rank is None else Seat(rank=rank)
+        return member, [StartMember(member=member.id, seat=seat, host=host, device=self.roster.device_of(member))]
+
+    def _leaves_device(self, member: Member, host: Host, device: tuple[HostId, int] | None) -> bool:
+        """Is it another process than the shadow of that device; or, if that was lost, one without a spare device?"""
+        if not host.devices:
+            return False
+        own = self.roster.device_of(member)
+        if device is not None and device[0] == host.id and device[1] in host.well_devices:
+            return own != device[1]
+        return own not in devices.use_of(host, self.roster).free_of_ranks
 
     def warm_spare_for_move(self, rank: Rank, at: float) -> Member | None:
         """For a rank that need not hurry: a warm one, elsewhere if possible, because whatever speaks against the rank's
@@ -198,6 +244,8 @@ class SparePool:
 
     def _missing(self, host: Host) -> int:
         """Where there are several hosts a rank that has moved leaves room for a spare."""
+        if not _has_device(host):
+            return 0
         if len(self.hosts.by_id) > 1:
             return self._room(host)
         return max(0, host.spares - self.roster.spares_on.get(host.id, 0))
@@ -222,8 +270,14 @@ class SparePool:
                             at=at, generation=generation, kind=DecisionKind.REFILL, member=member.id, reason=reason
                         )
                     )
-                commands += start
+                commands += [*start, *self._tell_device(at, generation, member, host)]
         return commands
+
+    def _tell_device(self, at: float, generation: Generation, member: Member, host: Host) -> list[Command]:
+        why = devices.why_this_one(member, host, self.roster)
+        if why is None:
+            return []
+        return [RecordDecision(at=at, generation=generation, kind=DecisionKind.DEVICE, member=member.id, reason=why)]
 
     def _no_refill(self, host: Host, at: float) -> Reason | None:
         if self.state.replacements >= self.policy.max_replacements:
@@ -235,3 +289,13 @@ class SparePool:
             return []
         self.state.complained = True
         return [RecordDecision(at=at, generation=generation, kind=DecisionKind.NO_REFILL, reason=why)]
+
+
+def _has_device(host: Host) -> bool:
+    """Or does it need none?"""
+    return not host.devices or bool(host.well_devices)
+
+
+def _most_ranks(host: Host) -> int:
+    most = min(host.ranks + host.spares, host.places)
+    return min(most, len(host.well_devices)) if host.devices else most

@@ -26,6 +26,8 @@ class Code(enum.StrEnum):
     EXITED = "exited"  # with an exit code
     SIGNALLED = "signalled"  # by a signal that did not come from here
     RAISED = "raised"  # the script raised an exception
+    DEVICE_LOST = "device_lost"  # its device could not be used any more, and it ended itself
+    DEVICE_REPORTED = "device_reported"  # its device's driver had said something
     HUNG = "hung"  # it made no progress, and was ended for that
     DISMISSED = "dismissed"  # it was ended for another reason
 
@@ -53,6 +55,7 @@ class Code(enum.StrEnum):
     WAS_DRAINED = "was_drained"
     WAS_SUSPECT = "was_suspect"
     SPARES_HAD_DIED = "spares_had_died"
+    DEVICES_WERE_LOST = "devices_were_lost"
     SPARES_WANTED = "spares_wanted"
 
     # -- the world begins, or starts over
@@ -100,6 +103,8 @@ class Code(enum.StrEnum):
     HOST_SUSPECT = "host_suspect"
     HOSTS_FULL = "hosts_full"
     PLACES_TAKEN = "places_taken"
+    NO_DEVICE = "no_device"  # every device of a host has a rank, or was lost
+    TOO_FEW_DEVICES = "too_few_devices"
     NO_ROOM = "no_room"
     NO_ROOM_FOR_WORLD = "no_room_for_world"
     NO_STEP_YET = "no_step_yet"
@@ -127,6 +132,7 @@ class Code(enum.StrEnum):
     APPLIED_BY_SOME = "applied_by_some"
     ALL_AT_FENCE = "all_at_fence"
     NOT_ALL_AT_FENCE = "not_all_at_fence"
+    NO_RANK_PASSED_FENCE = "no_rank_passed_fence"
     STATE_FROM_TWINS = "state_from_twins"
     COMES_BACK_TOO = "comes_back_too"
     DEGRADED = "degraded"
@@ -193,6 +199,14 @@ class Code(enum.StrEnum):
 
     # -- spares
     POOL_LOW = "pool_low"
+    SPARE_DEVICE = "spare_device"  # a spare has a device of its own
+    SHADOW = "shadow"  # a spare is an idle process on the device of a rank
+
+    # -- devices
+    DEVICE_EXCLUDED = "device_excluded"  # on its host, for every rank and spare
+    DEVICE_ON_TRIAL = "device_on_trial"  # used once more, because its fault is not known
+    OTHER_DEVICE = "other_device"
+    ON_OTHER_DEVICES = "on_other_devices"
 
     # -- why a process is ended
     ENDED = "ended"
@@ -204,6 +218,7 @@ class Code(enum.StrEnum):
     NOT_PREPARED_IN_TIME = "not_prepared_in_time"
     SPARE_STOPPED = "spare_stopped"
     SURPLUS = "surplus"
+    ON_LOST_DEVICE = "on_lost_device"
     CANNOT_BE_EQUAL = "cannot_be_equal"
     HANDOVER_FAILED = "handover_failed"
     HANDED_OVER = "handed_over"

@@ -45,6 +45,7 @@ class Roster:
     spares_on: dict[HostId, int] = field(default_factory=dict)
     understudies: dict[Rank, MemberId] = field(default_factory=dict)  # prepare for a rank that another one holds
     leavers: dict[Rank, MemberId] = field(default_factory=dict)  # held a rank, and hand it over
+    devices: dict[HostId, dict[MemberId, int]] = field(default_factory=dict)  # where a host has told of some
 
     def new_spare(self, host: HostId = THIS_HOST) -> Member:
         member = Member(MemberId(f"m-{self.next_number}"), Standing.STARTING, host)
@@ -53,6 +54,15 @@ class Roster:
         self.members[member.id] = member
         self.starting[member.id] = None
         return member
+
+    def take_device(self, member: Member, device: int | None) -> None:
+        there = self.devices.setdefault(member.host, {})
+        there.pop(member.id, None)
+        if device is not None:
+            there[member.id] = device
+
+    def device_of(self, member: Member) -> int | None:
+        return self.devices.get(member.host, {}).get(member.id)
 
     def park(self, member: Member) -> None:
         member.standing = Standing.PARKED
@@ -118,6 +128,7 @@ class Roster:
 
     def remove(self, member: Member) -> None:
         del self.members[member.id]
+        self.devices.get(member.host, {}).pop(member.id, None)
         self._no_spare_any_more(member)
         if member.rank is None:
             return

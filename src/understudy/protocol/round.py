@@ -10,6 +10,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank, StepNumber
+from understudy.protocol import devices
 from understudy.protocol import events as ev
 from understudy.protocol.commands import (
     Command,
@@ -73,7 +74,7 @@ class Round:
             if first:
                 member, start = self.pool.start(rank, first_homes[number], first=True)
             else:
-                member, start = self.pool.take(rank, at, self.home(rank), stay=True)
+                member, start = self.pool.take(rank, at, self.home(rank), True, self.state.devices.get(rank))
             self._seat(member, rank, Standing.ACTIVE, at)
             starts += self._seated(start, member)
             assigns += self.outbound.assign(member)
@@ -117,6 +118,18 @@ class Round:
             limit = self.policy.max_start_overs
             return because(Code.START_OVERS_SPENT, count=self.state.start_overs, limit=limit)
         return None
+
+    @property
+    def in_setup(self) -> bool:
+        """No step of this world has been committed yet."""
+        return not self.state.established
+
+    @property
+    def trains(self) -> bool:
+        """Steps are under way. A generation that is to be left at a boundary trains until the first rank has come
+        there."""
+        left_later = self.state.stage is Stage.STOPPING and self.state.boundary is not None and not self.state.positions
+        return not self.in_setup and (self.state.stage is Stage.TRAINING or left_later)
 
     # -- opening --------------------------------------------------------------------------------------------------
 
@@ -219,7 +232,7 @@ class Round:
         for vacant in self.vacancies():
             if self.state.kind.processes is not Processes.FRESH and not self.pool.can_take(at):
                 break
-            joiner, start = self.pool.take(vacant, at, self.home(vacant))
+            joiner, start = self.pool.take(vacant, at, self.home(vacant), device=self.state.devices.get(vacant))
             self._seat(joiner, vacant, Standing.JOINING, at)
             self.state.joining.add(joiner.id)
             commands += [*self._seated(start, joiner), *self.outbound.assign(joiner)]
@@ -239,6 +252,13 @@ class Round:
         wanted = slot if host == member.host else None
         self.roster.seat(member, rank, standing, self.state.generation, at, wanted)
         self.state.homes[rank] = (member.host, member.slot)
+        devices.give_to_rank(member, self.hosts.by_id.get(member.host), self.roster, self.state.devices.get(rank))
+        if member.founder:
+            devices.note_where(member, self.roster, self.state.devices)
+
+    def give_device_to_understudy(self, spare: Member, rank: Rank) -> None:
+        host, holder = self.hosts.by_id.get(spare.host), self.roster.holder(rank)
+        devices.give_to_rank(spare, host, self.roster, self.state.devices.get(rank), holder.id)
 
     def _seated(self, starts: list[Command], member: Member) -> list[Command]:
         """Tell a process that is started for a rank where it will be, before it asks."""
@@ -251,7 +271,11 @@ class Round:
             nodes=self.policy.hosts,
             store=self.state.store,
         )
-        return [structs.replace(start, seat=seat) if isinstance(start, StartMember) else start for start in starts]
+        device = self.roster.device_of(member)
+        return [
+            structs.replace(start, seat=seat, device=device) if isinstance(start, StartMember) else start
+            for start in starts
+        ]
 
     def _choose_store(self, at: float) -> HostId:
         """The store stays where it is as long as that host is well. It holds nothing that a recovery does not set
@@ -411,7 +435,16 @@ class Round:
             KillMember(member=leaver.id, reason=because(Code.HANDED_OVER, rank=leaver.rank))
             for leaver in self.roster.departing()
         ]
-        return [self.record(), resumed, *over]  # a coordinator that takes over must know that nothing is under way
+        moved = self._tell_other_devices(event.at)
+        return [self.record(), resumed, *moved, *over]  # a coordinator that takes over must know that nothing goes on
+
+    def _tell_other_devices(self, at: float) -> list[Command]:
+        """Ranks that go on with another device than the one on which they have computed so far."""
+        if not self.hosts.with_devices:
+            return []
+        moved = [devices.note_where(member, self.roster, self.state.devices) for member in self.present()]
+        ranks = tuple(reason for reason in moved if reason is not None)
+        return [self.decision(at, DecisionKind.DEVICE, because(Code.ON_OTHER_DEVICES, ranks=ranks))] if ranks else []
 
     def preparation_deadline(self, member: MemberId) -> float:
         """A joiner that sets up for as long as the founders did is not slow."""

@@ -45,6 +45,7 @@ class RoundState:
     replicas: dict[Rank, frozenset[Rank]] = field(default_factory=dict)  # the ranks without which each cannot compute
     absent: frozenset[Rank] = frozenset()  # the world goes on without these
     homes: dict[Rank, tuple[HostId, int]] = field(default_factory=dict)  # host and slot of its last holder
+    devices: dict[Rank, tuple[HostId, int]] = field(default_factory=dict)  # on which a rank has computed last
     store: HostId = THIS_HOST  # its c10d store is used in this generation
     boundary: StepNumber | None = field(default=None, metadata=FORGOTTEN)  # left before this step, and not at once
     leavers_at: dict[Rank, Position] = field(default_factory=dict, metadata=FORGOTTEN)

@@ -33,6 +33,8 @@ TEXTS: Final[Mapping[str, str]] = {
     Code.EXITED: "{text}",
     Code.SIGNALLED: "{text}",
     Code.RAISED: "{text}",
+    Code.DEVICE_LOST: "{text}",
+    Code.DEVICE_REPORTED: "{cause}; its device reported {text}",
     Code.HUNG: "{text}",
     Code.DISMISSED: "{text}",
     # -- losses
@@ -61,6 +63,7 @@ TEXTS: Final[Mapping[str, str]] = {
     Code.WAS_DRAINED: "it was drained",
     Code.WAS_SUSPECT: "it was under suspicion for {seconds:.0f} s more",
     Code.SPARES_HAD_DIED: "spares had died there before they were warm ({count} in a row)",
+    Code.DEVICES_WERE_LOST: "{devices:device|devices} {devices:,} had been excluded",
     Code.SPARES_WANTED: "host {host} keeps {count} spares from now on, not {before}: {why}",
     # -- the world begins, or starts over
     Code.JOB_BEGINS: "the job begins",
@@ -133,6 +136,8 @@ TEXTS: Final[Mapping[str, str]] = {
     Code.HOST_SUSPECT: "host {host} is under suspicion",
     Code.HOSTS_FULL: "host {host} is full, and so is every other one",
     Code.PLACES_TAKEN: "every place of host {host} is taken, and of every other one",
+    Code.TOO_FEW_DEVICES: "there are too few devices for {count} ranks: {lost:,} {lost:is|are} not used any more",
+    Code.NO_DEVICE: "every device of host {host} has a rank{lost:? or was lost (#)}, and of every other one",
     Code.NO_ROOM: "there is no room for {count} ranks: every host is full or under suspicion",
     Code.NO_ROOM_FOR_WORLD: "there is no room for {count} ranks: a host was lost or is under suspicion",
     Code.NO_STEP_YET: "the world has no step behind it",
@@ -161,6 +166,8 @@ TEXTS: Final[Mapping[str, str]] = {
     Code.APPLIED_BY_SOME: "step {step} was already applied by {count} of {survivors} survivors; {ranks} will follow",
     Code.ALL_AT_FENCE: "every survivor stands at the fence of step {step} with final gradients",
     Code.NOT_ALL_AT_FENCE: "{ranks} had not arrived at the fence of step {step}, so no rank passed it",
+    Code.NO_RANK_PASSED_FENCE: "every survivor stands at the fence of step {step} and none has passed it; the "
+    "gradients of {ranks} come from devices, and are not known to be final",
     Code.STATE_FROM_TWINS: "swap: {ranks} {ranks:takes its state|take their state} from ranks that hold the same bytes",
     Code.COMES_BACK_TOO: "{cause} // {ranks} {ranks:comes|come} back with it, for there are spares",
     Code.DEGRADED: (
@@ -234,6 +241,18 @@ TEXTS: Final[Mapping[str, str]] = {
     Code.TOO_FEW_HEALTHY: "only {count} of {world} ranks are healthy (--min-healthy)",
     # -- spares
     Code.POOL_LOW: "the pool is below its size",
+    Code.SPARE_DEVICE: "spare {member} has device {device} of {host}, which no rank has, and keeps it",
+    Code.SHADOW: (
+        "spare {member} is a shadow on device {device} of {host}: the device of a rank, for when a process is lost and "
+        "the device is well"
+    ),
+    # -- devices
+    Code.DEVICE_EXCLUDED: "device {device} of {host} is not used any more: {why}",
+    Code.DEVICE_ON_TRIAL: (
+        "device {device} of {host} is used once more, because nothing says what is wrong with it: {why}"
+    ),
+    Code.OTHER_DEVICE: "rank {rank} on device {device} of {host}, before on device {former} of {home}",
+    Code.ON_OTHER_DEVICES: "{ranks} // sums may differ in the last bit on another device",
     # -- why a process is ended
     Code.ENDED: "{seen:?#, }{why}",
     Code.OTHERS_WAIT: "while others wait for it",
@@ -244,6 +263,7 @@ TEXTS: Final[Mapping[str, str]] = {
     Code.NOT_PREPARED_IN_TIME: "it was not prepared within {limit:g} s (--warmup-timeout)",
     Code.SPARE_STOPPED: "this spare stays stopped, and another one takes its place",
     Code.SURPLUS: "there are more spares than wanted",
+    Code.ON_LOST_DEVICE: "device {device} of {host}, on which it is, is not used any more",
     Code.CANNOT_BE_EQUAL: "it cannot be made equal to rank {rank}: {text}",
     Code.HANDOVER_FAILED: "{cause}; it could not hand its rank over",
     Code.HANDED_OVER: "it has handed rank {rank} over",

@@ -68,9 +68,11 @@ class WatchdogState:
     heard_at: dict[MemberId, float] = field(default_factory=dict, metadata=FORGOTTEN)  # members know this generation
     traced_at: float = field(default=float("-inf"), metadata=FORGOTTEN)  # a debugger held a member in its setup
 
-    def new_generation(self, at: float) -> None:
-        """Whatever was told of the old one says nothing any more, but a member that was busy still is."""
-        self.contact_lost = None
+    def new_generation(self, at: float, at_once: bool = True) -> None:
+        """Whatever was told of the old one says nothing any more, but a member that was busy still is. One that is
+        left at a boundary is still used: a member without contact never comes to the boundary."""
+        if at_once:
+            self.contact_lost = None
         self.heard_at.clear()
         self.look_at = at + _LOOK_EVERY
 
@@ -140,16 +142,26 @@ class Watchdog:
     def on_contact_lost(self, event: ev.ContactLost, member: Member) -> list[Command]:
         """Its connections broke and no loss is known. Mostly the news of the loss is on its way. A spare has no
         connections that could break."""
-        if member.rank is None:
+        if member.rank is None or self.ending.released or self.state.contact_lost is not None:
             return []
-        trains = self.round.state.stage in (Stage.TRAINING, Stage.FOUNDING) and not self.ending.released
-        if event.generation == self.round.state.generation and trains and self.state.contact_lost is None:
+        if event.generation == self._generation_in_use():
             lost = because(Code.LOST_CONTACT, rank=member.rank, member=member.id, text=event.why)
             self.state.contact_lost = event.at, lost
         return []
 
+    def _generation_in_use(self) -> int | None:
+        """In which members compute now; None while a world is formed again."""
+        match self.round.state.stage:
+            case Stage.TRAINING | Stage.FOUNDING:
+                return self.round.state.generation
+            case Stage.STOPPING if self.round.state.boundary is not None:
+                return self.round.state.generation - 1
+        return None
+
     def on_tick(self, at: float) -> list[Command]:
         watchdog = self.state
+        if self._generation_in_use() is None:
+            watchdog.contact_lost = None  # it has reported after all
         lost = watchdog.contact_lost
         if lost is not None and at >= lost[0] + _CONTACT_GRACE:
             watchdog.contact_lost = (at, lost[1]) if self.hosts.silent else None  # that host comes back or is lost

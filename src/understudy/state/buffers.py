@@ -5,7 +5,7 @@ learnt in the first step, so that constant tables cost nothing. (A tensor's vers
 but batch norm does not move it.)
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from torch import nn
 _SMALL = 64 * 1024  # bytes
 
 _Place = tuple[nn.Module, str]
+Remembered = tuple[_Place, torch.Tensor, torch.Tensor]
 
 
 class ChangingBuffers:
@@ -20,7 +21,7 @@ class ChangingBuffers:
 
     def __init__(self, modules: Iterable[nn.Module] = ()) -> None:
         self._places: list[_Place] = []
-        self._saved: list[tuple[_Place, torch.Tensor, torch.Tensor]] = []
+        self._saved: list[Remembered] = []
         self._learnt = False
         self.use(modules)
 
@@ -46,6 +47,15 @@ class ChangingBuffers:
                 if saved.nbytes <= _SMALL or not _same(owner._buffers[name], saved)
             ]
             self._learnt = True
+
+    def remembered(self) -> Sequence[Remembered]:
+        """As they were when this attempt began. Later ones leave it as it is."""
+        return self._saved
+
+    def put_back(self, remembered: Sequence[Remembered]) -> None:
+        """Of an earlier attempt, of this one or of another step."""
+        self._saved = list(remembered)
+        self.restore()
 
     def restore(self) -> None:
         for (owner, name), buffer, saved in self._saved:

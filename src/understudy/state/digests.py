@@ -10,15 +10,15 @@ import numpy as np
 import torch
 import xxhash
 
-_NO_BYTES = memoryview(b"")
+from understudy.devices import in_use
+from understudy.devices.memory import host_bytes
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
-    """The bytes of a (local) tensor without copying them, where it is contiguous and on the CPU."""
+    """The bytes of a (local) tensor without copying them, where it is contiguous and in host memory."""
     if tensor.dtype is torch.uint8 and tensor.dim() == 1 and tensor.is_cpu and tensor.is_contiguous():
         return memoryview(tensor.numpy().data)  # a chunk of a transfer, of which there are many
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else _NO_BYTES
+    return host_bytes(tensor)
 
 
 def digest_tensors(named: Iterable[tuple[str, torch.Tensor]]) -> str:
@@ -44,9 +44,12 @@ def number_of(content: bytes) -> int:
 
 
 def digest_rng() -> str:
-    """The state of every generator that derived seeding sets: torch, Python, NumPy."""
+    """The state of every generator that derived seeding sets: torch (the device in use, too), Python, NumPy."""
     state = xxhash.xxh3_128()
     state.update(tensor_bytes(torch.get_rng_state()))
+    for device in in_use.devices():
+        for stream in device.random_streams():
+            state.update(tensor_bytes(stream))
     state.update(repr(random.getstate()).encode())
     kind, keys, position, *_ = np.random.get_state()
     state.update(f"{kind}|{position}".encode())

@@ -6,6 +6,7 @@ the path at which it stands.
 """
 
 import enum
+import functools
 from typing import Any
 
 import msgspec
@@ -16,31 +17,74 @@ from understudy.state.digests import tensor_bytes
 
 _TENSOR, _TUPLE, _DICT, _LARGE = "t", "u", "d", "i"
 _PLAIN: tuple[Any, ...] = (bool, int, float, str, bytes)
+_AS_IT_IS = frozenset((type(None), bool, float, str, bytes))
 _SEQUENCES = (list, tuple, set)
 
 
+class _Refused(Exception):
+    """`way`: from the value that cannot be sent outwards, as it is put together for a person."""
+
+    def __init__(self, trouble: str) -> None:
+        self.trouble, self.way = trouble, list[str]()
+
+
 def flatten(value: Any, path: str, tensors: list[torch.Tensor]) -> Any:
-    """`value` without its tensors, which are appended to `tensors`."""
+    """`value` without its tensors, which are appended to `tensors`. Loops of windows do this before each part: so where
+    something stands is put into words only if it is refused."""
+    try:
+        return _flatten(value, tensors)
+    except _Refused as refused:
+        raise ProtectError(path + "".join(reversed(refused.way)) + refused.trouble) from None
+
+
+def _flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
+    kind = type(value)
+    if kind in _AS_IT_IS:
+        return value
+    if kind is int:
+        return value if -(1 << 63) <= value < 1 << 64 else [_LARGE, hex(value)]
+    if isinstance(value, dict):
+        return [_DICT, _items(value, tensors)]
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return [_TENSOR, len(tensors) - 1]
-    if value is None or type(value) in _PLAIN:
-        return [_LARGE, hex(value)] if type(value) is int and not -(1 << 63) <= value < 1 << 64 else value
-    for plain in _PLAIN:
-        if isinstance(value, plain):
-            return flatten(value.value if isinstance(value, enum.Enum) else plain(value), path, tensors)
-    if isinstance(value, dict):
-        return [_DICT, [[_key(key, path), flatten(item, f"{path}.{key}", tensors)] for key, item in value.items()]]
     for sequence in _SEQUENCES:
         if isinstance(value, sequence):
-            items = [flatten(item, f"{path}[{i}]", tensors) for i, item in enumerate(value)]
-            return [_TUPLE, sequence.__name__, items]
+            return [_TUPLE, sequence.__name__, _members(value, tensors)]
+    for plain in _PLAIN:
+        if isinstance(value, plain):
+            return _flatten(value.value if isinstance(value, enum.Enum) else plain(value), tensors)
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         return value.item()  # a NumPy scalar
-    raise ProtectError(
-        f"{path} is a {type(value).__name__}, which cannot be sent without pickle; keep it out of the state_dict, "
+    raise _Refused(
+        f" is a {kind.__name__}, which cannot be sent without pickle; keep it out of the state_dict, "
         "or protect the script's own functions with job.protect(save=..., load=...)"
     )
+
+
+def _items(values: dict[Any, Any], tensors: list[torch.Tensor]) -> list[Any]:
+    items, key = [], None
+    try:
+        for key, item in values.items():
+            if not isinstance(key, int | str):
+                raise _Refused(f" has a key of type {type(key).__name__}; only int and str can be sent without pickle")
+            items.append([key, item if type(item) in _AS_IT_IS else _flatten(item, tensors)])
+    except _Refused as refused:
+        if isinstance(key, int | str):
+            refused.way.append(f".{key}")
+        raise
+    return items
+
+
+def _members(values: Any, tensors: list[torch.Tensor]) -> list[Any]:
+    members = list[Any]()
+    try:
+        for item in values:
+            members.append(item if type(item) in _AS_IT_IS else _flatten(item, tensors))
+    except _Refused as refused:
+        refused.way.append(f"[{len(members)}]")
+        raise
+    return members
 
 
 def unflatten(plain: Any, tensors: list[torch.Tensor]) -> Any:
@@ -75,11 +119,25 @@ def pack(value: Any, path: str) -> bytes:
     """Everything in one piece, tensors included. `path` is named in errors."""
     tensors: list[torch.Tensor] = []
     plain = flatten(value, path, tensors)
-    parts = [
-        (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), bytes(tensor_bytes(tensor)))
-        for tensor in tensors
-    ]
+    parts = [(_name(tensor.dtype), tuple(tensor.shape), bytes(tensor_bytes(tensor))) for tensor in tensors]
     return msgspec.msgpack.encode((plain, parts))
+
+
+@functools.cache
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def fits(value: Any, most: int) -> bool:
+    """Can it be packed, and do its tensors have no more bytes than that?"""
+    if type(value) in _AS_IT_IS:
+        return True
+    tensors: list[torch.Tensor] = []
+    try:
+        _flatten(value, tensors)
+    except _Refused:
+        return False
+    return sum(tensor.nbytes for tensor in tensors) <= most
 
 
 def unpack(packed: bytes) -> Any:
@@ -91,9 +149,3 @@ def _tensor(dtype: str, shape: list[int], content: bytes) -> torch.Tensor:
     if not content:
         return torch.empty(shape, dtype=getattr(torch, dtype))
     return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(getattr(torch, dtype)).reshape(shape)
-
-
-def _key(key: Any, path: str) -> int | str:
-    if isinstance(key, int | str):
-        return key
-    raise ProtectError(f"{path} has a key of type {type(key).__name__}; only int and str can be sent without pickle")

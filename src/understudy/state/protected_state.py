@@ -18,8 +18,11 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.nn.parallel import DistributedDataParallel
 
-from understudy.state.digests import digest_one, digest_tensors, digest_text, number_of
+from understudy.devices import in_use
+from understudy.devices.memory import on_device
+from understudy.state.digests import digest_text, number_of
 from understudy.state.encoding import flatten, unflatten
+from understudy.state.state_digests import BY_XXH3, StateDigests
 
 SaveFunction = Callable[[Path], object]
 """Writes the script's own checkpoint to the path."""
@@ -35,10 +38,12 @@ class Stateful(Protocol):
 
 @dataclass(slots=True)
 class Inventory:
-    """`tensors`: path -> local tensor, in one order for all twins. `plain`: everything that is not a tensor."""
+    """`tensors`: path -> local tensor, in one order for all twins. `plain`: everything that is not a tensor.
+    `of_device`: paths of those that are in the memory of a device, or were where this is a copy of."""
 
     tensors: dict[str, torch.Tensor]
     plain: bytes
+    of_device: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -54,6 +59,8 @@ class Protected:
     """What a receiver gets as well, though it may differ from rank to rank: it is in no digest of what ranks hold."""
     unnamed: list[torch.optim.Optimizer] = field(default_factory=list)
     """Optimizers that are known only because they stepped; their state is the business of `save` and `load`."""
+    digests: StateDigests = BY_XXH3
+    """How ranks of this job take digests that they compare with each other."""
 
     @property
     def saves_alone(self) -> bool:
@@ -134,12 +141,16 @@ class Protected:
             for key, _ in (*module.named_parameters(), *module.named_buffers())
         )
 
-    def inventory(self) -> Inventory:
+    def inventory(self, settled: bool = True) -> Inventory:
+        """A thread may read what is in it later, as long as nothing is queued that changes it. Not `settled`: a device
+        may have still to write it, and only what is queued behind that may read it."""
+        if settled:
+            in_use.settle()
         plain, loose = self._beside_tensors({name: thing.state_dict() for name, thing in self.carried.items()})
         tensors = {**dict(self.parameters()), **dict(self.optimizer_tensors()), **loose}
         if self.save is not None:
             tensors[f"{_FILE}/0"] = self.saved_bytes(self.save)
-        return Inventory(tensors, plain)
+        return Inventory(tensors, plain, frozenset(path for path, tensor in tensors.items() if on_device(tensor)))
 
     def _beside_tensors(self, carried: dict[str, Any] | None = None) -> tuple[bytes, dict[str, torch.Tensor]]:
         """Options, objects and the like; and the tensors that objects hold."""
@@ -177,7 +188,7 @@ class Protected:
                 self._install_optimizer(path, value, parameters)
         for name, groups in plain["groups"].items():
             for group, options in zip(self.optimizers[name].param_groups, groups, strict=True):
-                _update_options(group, options)
+                update_options(group, options)
         for path, parameter in self._named_parameters():
             parameter.requires_grad_(plain["learns"].get(path, parameter.requires_grad))
         for name, state in plain["objects"].items():
@@ -274,10 +285,11 @@ class Protected:
         }
         held: dict[str, bytearray] = {}
         saved = [(f"{_FILE}/0", self.saved_bytes(self.save))] if self.save is not None and self.saves_alone else []
-        for path, tensor in (*self.parameters(), *self.optimizer_tensors(), *saved):
-            if path in units:
-                described = f"{path}|{tensor.dtype}|{tuple(tensor.shape)}|{shards.get(path, '')}|".encode()
-                held.setdefault(units[path], bytearray()).extend(described + digest_one(tensor))
+        all_of_it = (*self.parameters(), *self.optimizer_tensors(), *saved)
+        tensors = {path: tensor for path, tensor in all_of_it if path in units}
+        for (path, tensor), digest in zip(tensors.items(), self.digests.each([*tensors.values()]), strict=True):
+            described = f"{path}|{tensor.dtype}|{tuple(tensor.shape)}|{shards.get(path, '')}|".encode()
+            held.setdefault(units[path], bytearray()).extend(described + digest)
         return {unit: number_of(bytes(content)) for unit, content in held.items()}
 
     def twin_key(self, holdings: dict[str, int]) -> str:
@@ -292,23 +304,25 @@ class Protected:
         described += ["script's own save and load"] if self.save is not None else []
         return digest_text("\n".join(described).encode())[:16]
 
-    def digest_parameters(self, rank_local: Collection[str] = ()) -> str:
-        """Of parameters and buffers. `rank_local`: paths of buffers that replicas do not share, which are left out."""
+    def digest_parameters(self, rank_local: Collection[str] = (), by: StateDigests | None = None) -> str:
+        """Of parameters and buffers. `rank_local`: paths of buffers that replicas do not share, which are left out.
+        `by`: as the ledger wants it."""
+        together = (by or self.digests).together
         if self.save is not None:
-            return digest_tensors([(_FILE, self.saved_bytes(self.save))])
+            return together([(_FILE, self.saved_bytes(self.save))])
         left_out = {*rank_local, *self._paths_of_averages()}
-        return digest_tensors((path, tensor) for path, tensor in self.parameters() if path not in left_out)
+        return together((path, tensor) for path, tensor in self.parameters() if path not in left_out)
 
-    def digest_buffers(self, rank_local: Collection[str]) -> str | None:
+    def digest_buffers(self, rank_local: Collection[str], by: StateDigests | None = None) -> str | None:
         """Of those buffers alone; None when this rank has none of them."""
         own = [(path, tensor) for path, tensor in self.parameters() if path in rank_local] if rank_local else []
-        return digest_tensors(own) if own else None
+        return (by or self.digests).together(own) if own else None
 
-    def digest_optimizer(self) -> str:
+    def digest_optimizer(self, by: StateDigests | None = None) -> str:
         """Of its state. Its options are among the extras."""
-        return digest_tensors(self.optimizer_tensors())
+        return (by or self.digests).together(self.optimizer_tensors())
 
-    def digest_extras(self) -> str | None:
+    def digest_extras(self, by: StateDigests | None = None) -> str | None:
         """Of what a script may change between steps as well: schedulers and the like, averages of weights, options of
         groups."""
         if self.saves_alone and not self.objects:
@@ -316,15 +330,16 @@ class Protected:
         plain, held = self._beside_tensors()
         averages = self._paths_of_averages()
         tensors = [*held.items(), *(item for item in self.parameters() if item[0] in averages)]
-        return digest_text(digest_tensors(tensors).encode() + plain)
+        digests = by or self.digests
+        return digests.mark + digest_text(digests.together(tensors).encode() + plain)
 
     def digest_of_tensors(self) -> str:
         """Parameters, buffers and what optimizers keep of them; no objects, and no options."""
-        return digest_tensors([*self.parameters(), *self.optimizer_tensors()])
+        return self.digests.together([*self.parameters(), *self.optimizer_tensors()])
 
     def digest_everything(self) -> str:
         inventory = self.inventory()
-        return digest_text(digest_tensors(inventory.tensors.items()).encode() + inventory.plain)
+        return digest_text(self.digests.together(inventory.tensors.items()).encode() + inventory.plain)
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
@@ -337,10 +352,15 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 
 
 def group_options(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    return [options_of(group) for group in optimizer.param_groups]
 
 
-def _update_options(group: dict[str, Any], options: dict[str, Any]) -> None:
+def options_of(group: dict[str, Any]) -> dict[str, Any]:
+    """What a scheduler changes of a group: its learning rate and the like."""
+    return {key: value for key, value in group.items() if key != "params"}
+
+
+def update_options(group: dict[str, Any], options: dict[str, Any]) -> None:
     """In place where an option is a tensor: a compiled or captured optimizer reads it from where it was."""
     for key, value in options.items():
         present = group.get(key)

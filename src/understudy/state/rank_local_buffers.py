@@ -12,8 +12,9 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from understudy.state.digests import digest_one, number_of
+from understudy.state.digests import number_of
 from understudy.state.protected_state import PARAMETERS, Protected, local
+from understudy.state.state_digests import BY_XXH3, StateDigests
 
 _STATISTICS = ("running_mean", "running_var")
 
@@ -53,9 +54,9 @@ def shared_buffers(protected: Protected) -> dict[str, torch.Tensor]:
     return {path: buffer for path, buffer in _buffers(protected) if path not in own}
 
 
-def digests_of(buffers: Mapping[str, torch.Tensor]) -> list[int]:
+def digests_of(buffers: Mapping[str, torch.Tensor], digests: StateDigests = BY_XXH3) -> list[int]:
     """In the order of the buffers, which is the same for twins."""
-    return [number_of(digest_one(buffer)) for buffer in buffers.values()]
+    return [number_of(digest) for digest in digests.each([*buffers.values()])]
 
 
 def some_differ(shown: Iterable[Shown]) -> bool:

@@ -5,18 +5,19 @@ what they change (`late_fence`).
 """
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from understudy.groups.engines import Engines
-from understudy.state.buffers import ChangingBuffers
-from understudy.state.protected_state import Protected
+from understudy.state.buffers import ChangingBuffers, Remembered
+from understudy.state.protected_state import Protected, options_of, update_options
 from understudy.training.late_fence import LateFence
 from understudy.training.rank_local.buffers import RankLocalBuffers
 from understudy.training.rank_local.state import RankLocalState
-from understudy.training.small_state import SmallState, settings_of
+from understudy.training.small_state import SmallState
 from understudy.training.step_inspector import StepInspector
 
 
@@ -41,6 +42,15 @@ class Passes:
         self.put_back()
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a host may change in a step and after it, as it was when the step began."""
+
+    buffers: Sequence[Remembered]
+    passes: dict[str, Any]
+    small: bytes
+
+
 class Body:
     """Of one member."""
 
@@ -62,6 +72,7 @@ class Body:
         self._rank_local, self._rank_local_buffers = rank_local, rank_local_buffers
         self._objects: dict[str, Any] = {}
         self._settings: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._modes: list[tuple[nn.Module, bool]] = []
 
     def use(self, modules: Iterable[nn.Module]) -> None:
         """The loop over the steps begins: what is protected is known."""
@@ -113,6 +124,16 @@ class Body:
         self._buffers.learn()
         self._passes.remember()
 
+    def place(self) -> Place:
+        """Of a step that has just begun."""
+        return Place(self._buffers.remembered(), self._passes.state_dict(), self.small.read())
+
+    def back_to(self, place: Place) -> None:
+        """This step and what came after it do not count, though the host has done them."""
+        self._buffers.put_back(place.buffers)
+        self._passes.load_state_dict(place.passes)
+        self.small.put(place.small)
+
     def put_back_buffers(self) -> None:
         """The attempt does not count: the forward pass may have changed some."""
         self._buffers.restore()
@@ -126,7 +147,9 @@ class Body:
         self._passes.remember()
         self._rank_local.remember()
         self._objects = {name: copy.deepcopy(thing.state_dict()) for name, thing in self.protected.objects.items()}
-        self._settings = [(group, settings_of(group)) for group in self._groups()]
+        self._settings = [(group, copy.deepcopy(options_of(group))) for group in self.small.groups()]
+        known = (module for root in self.protected.modules.values() for module in root.modules())
+        self._modes = [(module, module.training) for module in known]
 
     def put_back(self) -> None:
         self._buffers.restore()
@@ -136,13 +159,11 @@ class Body:
         for name, state in self._objects.items():
             self.protected.objects[name].load_state_dict(copy.deepcopy(state))
         for group, settings in self._settings:
-            group.update(copy.deepcopy(settings))
+            update_options(group, copy.deepcopy(settings))
+        for module, training in self._modes:  # an evaluation that was cut short has not come to its `train()`
+            module.training = training
 
     def forget(self) -> None:
         """The section is over."""
-        self._objects, self._settings = {}, []
+        self._objects, self._settings, self._modes = {}, [], []
         self._passes.remember()
-
-    def _groups(self) -> Iterator[dict[str, Any]]:
-        for optimizer in self.protected.optimizers.values():
-            yield from optimizer.param_groups

@@ -12,6 +12,7 @@ from understudy.groups.quiescence import Quiescence
 from understudy.groups.world import World
 from understudy.protocol import events as ev
 from understudy.training.control import ControlLine
+from understudy.training.device_rest import Rest
 from understudy.training.snapshots.peer_replication import PeerReplication
 from understudy.training.status import MemberStatus
 
@@ -23,8 +24,11 @@ something is still to be sent."""
 class Contact:
     """Of one member."""
 
-    def __init__(self, control: ControlLine, status: MemberStatus, world: World, replication: PeerReplication) -> None:
+    def __init__(
+        self, control: ControlLine, status: MemberStatus, world: World, replication: PeerReplication, rest: Rest
+    ) -> None:
         self._control, self._status, self._world, self._replication = control, status, world, replication
+        self._rest, self._break_at_once = rest, world.break_at_once
         self._quiescence = Quiescence()
         self._interrupted_for, self._interrupted_at = Generation(0), 0.0
 
@@ -34,19 +38,31 @@ class Contact:
 
     def interrupt(self) -> None:
         """Called by the control thread, again and again until the main thread has noticed. Breaking waits for
-        quiescence, but not forever."""
+        quiescence, but not forever; what frees a device does not wait. That the generation is abandoned is known here
+        before anything is broken: a rank whose collectives are broken off must not arrive at the fence."""
         if not self._status.in_steps:
             return
         if self._interrupted_for != self._control.abandoned:
             self._interrupted_for, self._interrupted_at = self._control.abandoned, time.monotonic()
             self._replication.break_off()
+        if self._break_at_once is not None:
+            self._break_at_once()
         quiet = self._quiescence.reached() and not self._world.connections.unsent()
         if quiet or time.monotonic() - self._interrupted_at > _LONGEST_UNREST:
             self._world.connections.break_all()
             self._world.store.interrupt()
 
+    def come_to_rest(self) -> None:
+        """Nothing is queued on the device any more. Before anything is put back, told or taken."""
+        self._rest.come()
+
+    def look_at(self, error: BaseException) -> None:
+        """Ends the process if its device cannot be used any more: that is no matter of the script's."""
+        self._rest.look_at(error)
+
     def enter_newest_generation(self) -> None:
-        """The main thread has unwound."""
+        """The main thread has unwound, and its device has."""
+        self._rest.come()
         self._status.generation = self._control.notice()
         self._replication.break_off()
 

@@ -16,6 +16,7 @@ from typing import NoReturn
 import msgspec
 
 from understudy.errors import WireError
+from understudy.foundation.exits import NO_ORDERS
 from understudy.foundation.ids import Generation, MemberId, StepNumber
 from understudy.protocol import commands as cmd
 from understudy.protocol import events as ev
@@ -168,7 +169,7 @@ class ControlLine:
         """A member that cannot be told of a new generation must not go on in the old one."""
         print(f"understudy: {why}; this process ends, so that another one can take over its rank", file=sys.stderr)
         sys.stderr.flush()
-        os._exit(70)
+        os._exit(NO_ORDERS)
 
     def _listen_until_closed(self) -> None:
         poll = select.poll()  # `select` refuses descriptors above 1023, which a script with many files has

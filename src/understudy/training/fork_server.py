@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import importlib
 import os
+import re
 import runpy
 import socket
 import sys
@@ -20,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from understudy.devices import importing, nodes
 from understudy.foundation.parenthood import die_with
 from understudy.wire import fork_messages
 
@@ -54,28 +56,35 @@ def main(descriptor: int, command: Sequence[str]) -> None:
 
 
 def preload() -> None:
-    # An import that asks whether there is a device must not touch it: a forked process could not use it any more.
-    # Untested: there was no accelerator.
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    os.environ.update(importing.VARIABLES)
     for module in _PRELOADED:
         importlib.import_module(module)
     importlib.import_module("understudy.training.warmup").load_what_is_heavy()
-    del os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"]
+    for name in importing.VARIABLES:
+        del os.environ[name]
 
 
 def unfit() -> str | None:
     """Why this process must not be forked. Its imports are done."""
+    if (held := holds_device()) is not None:
+        return held
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
         return f"an import has started {threads - 1} threads, which a forked process would not have"
-    import torch
+    from understudy.devices import choosing
 
     probe = os.fork()
     if probe == 0:
-        os._exit(int(torch.cuda._is_in_bad_fork()))
+        os._exit(int(choosing.spoilt_by_fork()))
     if os.waitstatus_to_exitcode(os.waitpid(probe, 0)[1]) != 0:
         return "an import has touched a device, which a forked process could not use"
     return None
+
+
+def holds_device(pattern: re.Pattern[str] = nodes.OF_DEVICES) -> str | None:
+    """Why not, by what is open here: a forked process must not go on with what its parent has begun on a device."""
+    held = nodes.held(pattern)
+    return f"an import has opened {', '.join(held)}, so a forked process could not use its device" if held else None
 
 
 def _wait_for_requests(line: socket.socket) -> tuple[fork_messages.Fork, list[int]]:
@@ -84,7 +93,9 @@ def _wait_for_requests(line: socket.socket) -> tuple[fork_messages.Fork, list[in
         data, streams, _, _ = socket.recv_fds(line, fork_messages.LIMIT, 2)
         if not data:
             os._exit(0)
-        if _fork_an_orphan():
+        if (held := holds_device()) is not None:  # whatever has opened it, and whenever
+            line.send(fork_messages.encode(fork_messages.Ready(unfit=held)))
+        elif _fork_an_orphan():
             return fork_messages.decode_from_agent(data), streams
         for stream in streams:
             os.close(stream)

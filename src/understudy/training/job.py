@@ -24,6 +24,7 @@ from understudy.training.audit import Unprotected, optimizers_within, unprotecte
 from understudy.training.data.stateful_loader import LoaderData
 from understudy.training.data.step_data import SeveralBatches, StepData, as_step_data, batches_of, steps_per_epoch_of
 from understudy.training.data.step_loader import StepLoader
+from understudy.training.data.streams import is_read_again
 from understudy.training.degraded.step import next_part
 from understudy.training.epochs import ENDLESS, Epoch, Epochs, OpenEnd
 from understudy.training.member import Member
@@ -224,9 +225,9 @@ class Job:
         """The loader, which yields the items of a window again after a fault; in a replacement it goes on where its
         rank was. Its worker processes, and what they make ahead, stay. `begin(epoch, place)`: its items from a place
         on, for a loader that can skip. A loader that knows its position (`state_dict`) is put there; others are read
-        up to there."""
+        up to there, and so are streams of which a state does not hold all."""
         positions = None
-        if begin is None and isinstance(loader, PositionedLoader):
+        if begin is None and isinstance(loader, PositionedLoader) and not is_read_again(loader):
             positions = Positions(loader)
             begin = positions.begin
         found = Rewinding(loader, self._seed_item, begin, positions)
@@ -310,9 +311,10 @@ class Job:
         try:
             while True:
                 member.recovery.come_back_to_loop()
-                match what_next(
-                    status.holds, total if self._end is None else self._end.total, abandoned=status.abandoned
-                ):
+                end = total if self._end is None else self._end.total
+                if member.ahead.unread and (member.control.boundary is not None or (status.holds or 0) >= end):
+                    member.recovery.know_what_is_held()
+                match what_next(status.holds, end, abandoned=status.abandoned):
                     case Next.RECOVER:
                         member.recovery.recover()
                         continue

@@ -7,9 +7,6 @@ wait for ever.
 
 from collections.abc import Callable
 
-import torch
-import torch.distributed as dist
-
 from understudy.groups.world import World
 from understudy.state.protected_state import Protected
 from understudy.state.undo import Undo
@@ -40,9 +37,7 @@ class LateFence:
     def agree(self) -> None:
         """A collective, with each world and each generation. Bodies may differ from rank to rank, and a joiner has seen
         no body but its rehearsal."""
-        wanted = torch.tensor([int(self._is_late or self._inspector.late)], device=self._world.device)
-        dist.all_reduce(wanted, dist.ReduceOp.MAX)
-        self._use(bool(wanted.item()))
+        self._use(bool(self._world.words.largest(int(self._is_late or self._inspector.late))))
 
     def look_at(self, step: int) -> None:
         """A later body may be the first to compute on after an optimizer. It was fenced in the usual way."""

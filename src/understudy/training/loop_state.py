@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from understudy.errors import ProtectError
-from understudy.state.encoding import flatten, pack, unpack
+from understudy.state.encoding import fits, pack, unpack
 from understudy.state.protected_state import Stateful
 from understudy.state.rank_local_files import RankLocalFiles
 
@@ -65,7 +65,11 @@ class Fields:
     def state_dict(self) -> dict[str, Any]:
         if self._named:
             return {name: getattr(self._thing, name) for name in self._named if hasattr(self._thing, name)}
-        return {name: value for name, value in vars(self._thing).items() if self._is_own(name) and _is_plain(value)}
+        return {
+            name: value
+            for name, value in vars(self._thing).items()
+            if self._is_own(name) and fits(value, _MOST_OF_A_RESULT)
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
@@ -170,12 +174,3 @@ def packed(result: Any) -> bytes | None:
     except (ProtectError, RuntimeError):
         return None
     return content if len(content) <= _MOST_OF_A_RESULT else None
-
-
-def _is_plain(value: Any) -> bool:
-    tensors: list[torch.Tensor] = []
-    try:
-        flatten(value, "", tensors)
-    except ProtectError:
-        return False
-    return sum(tensor.nbytes for tensor in tensors) <= _MOST_OF_A_RESULT

@@ -37,7 +37,8 @@ _LIKELY_DONORS = 2
 
 class Replicas:
     """Of one member. `fenced`: ranks wait for each other at the fence; None until the twins are known. `keep_own`:
-    ranks have something that no twin has (random streams, a loader's position, buffers), kept for a replacement."""
+    ranks have something that no twin has (random streams, a loader's position, buffers), kept for a replacement.
+    `asynchronous`: the device runs behind its host, so that ranks must wait for each other in any case."""
 
     def __init__(
         self,
@@ -53,11 +54,13 @@ class Replicas:
         peer_memory: PeerMemory,
         degraded: DegradedMode,
         many_hosts: bool,
+        asynchronous: bool = False,
     ) -> None:
         self._control, self._status, self._world, self._protected = control, status, world, protected
         self._record, self._ledger = record, ledger
         self._rank_local, self._rank_local_buffers = rank_local, rank_local_buffers
         self._peer_memory, self._degraded, self._many_hosts = peer_memory, degraded, many_hosts
+        self._asynchronous = asynchronous
         self._note: Callable[[str], None] = control.note
         self._learning = Learning(protected)
         self._shown: Shown | None = None  # to all ranks, once the world is established
@@ -67,7 +70,7 @@ class Replicas:
         self.fenced: bool | None = None
         self.keep_own = False
         self.in_windows = False  # the loop is not ours: what it carries is kept too
-        self.some_rank_has_a_twin = False
+        self.some_rank_has_a_twin = self.all_are_twins = False
         self.is_likely_donor = False
 
     @property
@@ -131,7 +134,7 @@ class Replicas:
         return Shown(
             twin_key=self._protected.twin_key(self.holdings),
             statistics=bool(statistics_of(self._protected)),
-            buffers=digests_of(shared_buffers(self._protected)),
+            buffers=digests_of(shared_buffers(self._protected), self._protected.digests),
             unproven=not learning.trained,
         )
 
@@ -183,7 +186,8 @@ class Replicas:
         self._world.store.set(self._path(self._world.rank), self._shown.encode())
 
     def learn_twins(self) -> None:
-        """Where all ranks are twins no fence is needed: a laggard copies the newer state."""
+        """Where all ranks are twins no fence is needed: a laggard copies the newer state. But where a device runs
+        behind its host, no rank knows by itself that its own state is right (`groups.device_fence`)."""
         if self.fenced is not None:
             return
         ranks = self._world.present
@@ -192,11 +196,12 @@ class Replicas:
         own_buffers = some_differ(told)  # like rank-local state: no rank could be told later what they should have been
         unproven = any(one.unproven for one in told)
         self.keep_own = own_buffers or self._rank_local.exists or self.in_windows
-        self.fenced = len(set(keys)) > 1 or unproven or self.keep_own
+        self.fenced = len(set(keys)) > 1 or unproven or self.keep_own or self._asynchronous
         self._ledger.rank_local = differing(self._protected, self._world.rank, dict(zip(ranks, told, strict=True)))
         self._rank_local_buffers.use(self._ledger.rank_local)
         self._some_rank_is_alone = any(count == 1 for count in Counter(keys).values())
         self.some_rank_has_a_twin = len(set(keys)) < len(keys)
+        self.all_are_twins = len(set(keys)) == 1 < len(keys) and not unproven and not self.keep_own
         if not self._some_rank_is_alone:
             self._peer_memory.stop()
         place = ranks.index(self._world.rank)

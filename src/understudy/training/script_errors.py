@@ -4,6 +4,8 @@ Two errors are the same error when they have the same type, the same place and t
 process aside): then a replacement would meet it as well.
 """
 
+import contextlib
+import faulthandler
 import re
 import traceback
 
@@ -17,6 +19,14 @@ _OWN_GROUP = (
     "understudy.join() makes the default process group: remove your own call of "
     "torch.distributed.init_process_group, and call join() first"
 )
+
+
+def show_crashes() -> None:
+    """A process that dies of itself (SIGSEGV, SIGABRT, SIGBUS, SIGFPE) says on its stderr where its threads were. A
+    script that has set this up otherwise keeps what it has."""
+    if not faulthandler.is_enabled():
+        with contextlib.suppress(OSError, RuntimeError, ValueError):  # there is no stderr
+            faulthandler.enable()
 
 
 class ScriptErrors:

@@ -6,8 +6,8 @@
 
 All ranks have finished a section, or all run it again: its end is a fence. So whatever communicates in it may be cut
 short, in any group and below Python as well. What the function has changed on the way is put back first: buffers,
-protected objects with a small state (a scheduler, a meter) and random numbers, which are a function of the step and of
-the section's place after it. What it has written or printed happens at least once.
+whether modules train or evaluate, protected objects with a small state (a scheduler, a meter) and random numbers, which
+are a function of the step and of the section's place after it. What it has written or printed happens at least once.
 
 A rank that has just joined is told the results of the sections that are over (`recovery.tail`), and runs those that are
 not with the others. With a result it gets the small state that was there behind the section: so what the script decides
@@ -145,6 +145,8 @@ class Sections:
         return result
 
     def _recover(self, name: str, error: BaseException) -> None:
+        self._contact.look_at(error)
+        self._contact.come_to_rest()
         self._body.put_back()
         self._contact.await_word(f"in the section {name}: {type(error).__name__}: {error}")
         self._tail.waiting = True

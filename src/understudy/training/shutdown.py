@@ -50,6 +50,7 @@ class Shutdown:
 
     def finish_early(self) -> None:
         """At the end of a process that left the loop before the last step. It cannot take part in a step any more."""
+        self._recovery.know_what_is_held()
         if not self._await_release():
             print(
                 f"understudy: rank {self._rank} left its loop over job.steps() before the last step, and the others "

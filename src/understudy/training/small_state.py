@@ -5,16 +5,14 @@ the giver has done already. So each rank keeps what is small as it was when the 
 with the state, and a taker begins with it.
 """
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-
 from understudy.errors import ProtectError
-from understudy.state.encoding import flatten, pack, unpack
-from understudy.state.protected_state import Protected
+from understudy.state.encoding import fits, pack, unpack
+from understudy.state.protected_state import Protected, options_of, update_options
 
+_NAME = "the small state"
 _MOST = 256 * 1024
 """Bytes of tensors in it. What is larger (an average of weights as an object) is not kept in every step."""
 
@@ -29,25 +27,30 @@ class SmallState:
 
     def read(self) -> bytes:
         """ProtectError where it holds what cannot be told."""
-        return pack(self._state(), "the small state")
+        return pack(self._state(), _NAME)
 
     def put(self, content: bytes) -> None:
         objects, settings = unpack(content)
         for name, state in objects.items():
             self._protected.objects[name].load_state_dict(state)
-        for group, options in zip(self._groups(), settings, strict=True):
-            group.update(options)
+        for group, options in zip(self.groups(), settings, strict=True):
+            update_options(group, options)
 
     def keep(self, step: int) -> None:
         """So many steps are committed, and the script goes on with what follows the last one."""
         if self._can_be_kept:
-            try:
-                tensors: list[torch.Tensor] = []
-                flatten(self._state(), "", tensors)
-                self._can_be_kept = sum(tensor.nbytes for tensor in tensors) <= _MOST
-                self._step, self._content = (step, self.read()) if self._can_be_kept else (-1, b"")
-            except ProtectError:
-                self._can_be_kept, self._step = False, -1
+            state = self._state()
+            self._can_be_kept = fits(state, _MOST)
+            self._step, self._content = (step, pack(state, _NAME)) if self._can_be_kept else (-1, b"")
+
+    def objection(self) -> str | None:
+        """Why it cannot be kept as it is in every step."""
+        try:
+            if fits(self._state(), _MOST):
+                return None
+        except ProtectError as error:
+            return str(error)
+        return f"objects with more than {_MOST // 1024} KiB of tensors are protected, which are not kept in every step"
 
     def begin_again(self, step: int) -> bool:
         """This rank has taken the state of `step`, and begins with what follows it. Is what it begins with known?"""
@@ -68,13 +71,9 @@ class SmallState:
             for name, thing in self._protected.objects.items()
             if not getattr(thing, "stays_in_steps", False)
         }
-        return [objects, [settings_of(group) for group in self._groups()]]
+        return [objects, [options_of(group) for group in self.groups()]]
 
-    def _groups(self) -> Iterator[dict[str, Any]]:
+    def groups(self) -> Iterator[dict[str, Any]]:
+        """Of all optimizers that are protected."""
         for optimizer in self._protected.optimizers.values():
             yield from optimizer.param_groups
-
-
-def settings_of(group: dict[str, Any]) -> dict[str, Any]:
-    """What a scheduler changes of an optimizer: its learning rate and the like."""
-    return {name: copy.deepcopy(value) for name, value in group.items() if name != "params"}

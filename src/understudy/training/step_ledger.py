@@ -8,6 +8,7 @@ from understudy.foundation.ids import Generation
 from understudy.ledger.records import Sharing, StepRecord
 from understudy.state.digests import digest_rng
 from understudy.state.protected_state import Protected
+from understudy.state.state_digests import BY_XXH3, StateDigests
 from understudy.training.data.step_data import StepData, digest_of_samples
 
 
@@ -18,7 +19,7 @@ class Lines(Protocol):
 
 
 class StepLedger:
-    """Knows how often digests are wanted. One system call per step."""
+    """Knows how often digests are wanted, and which. One system call per step."""
 
     def __init__(
         self,
@@ -28,14 +29,17 @@ class StepLedger:
         world_size: int,
         digest_every: int,
         note: Callable[[str], None] = lambda _: None,
+        digests: StateDigests = BY_XXH3,
     ) -> None:
-        self._lines, self._note = lines, note
+        self._lines, self._note, self._by = lines, note, digests
         self._member, self._rank = member, rank
         self._digest_every = digest_every
         self._data: StepData | None = None
         self._share = (rank, world_size)
         self._held_back: StepRecord | None = None
         self._complained = False
+        self.is_undecided = False
+        """The device has still to decide about the step that was committed last: its record waits for `saved`."""
         self.rank_local: frozenset[str] = frozenset()  # paths of buffers that replicas do not share
 
     def use(self, data: StepData | None, share: tuple[int, int]) -> None:
@@ -53,9 +57,9 @@ class StepLedger:
     ) -> None:
         """`sharing`: what this rank worked on besides its own batch, while others were absent. `until_saved`: the step
         counts only once its state is saved; then `saved` is called."""
-        rng = digest_rng() if self._wants_digest(step) else None
+        rng = digest_rng() if self.wants_digest(step) else None
         record = self._record(protected, generation, step, attempt, rng, sharing=sharing)
-        if until_saved:
+        if until_saved or self.is_undecided:
             self._held_back = record
         else:
             self._lines.append(record)
@@ -76,7 +80,7 @@ class StepLedger:
         if step >= 0:
             self._lines.append(self._record(protected, generation, step, 0, None, inherited=True))
 
-    def _wants_digest(self, step: int) -> bool:
+    def wants_digest(self, step: int) -> bool:
         return self._digest_every > 0 and (step + 1) % self._digest_every == 0
 
     def _record(
@@ -89,7 +93,7 @@ class StepLedger:
         inherited: bool = False,
         sharing: Sharing | None = None,
     ) -> StepRecord:
-        digests = self._digests(protected, inherited) if self._wants_digest(step) else {}
+        digests = self._digests(protected, inherited) if self.wants_digest(step) else {}
         return StepRecord(
             step=step,
             rank=self._rank,
@@ -108,10 +112,10 @@ class StepLedger:
         """None of them when the script's own save function fails: it writes to a disk, which may be full."""
         try:
             return {
-                "parameters": protected.digest_parameters(self.rank_local),
-                "optimizer": protected.digest_optimizer(),
-                "buffers": None if inherited else protected.digest_buffers(self.rank_local),
-                "extras": None if inherited else protected.digest_extras(),
+                "parameters": protected.digest_parameters(self.rank_local, self._by),
+                "optimizer": protected.digest_optimizer(self._by),
+                "buffers": None if inherited else protected.digest_buffers(self.rank_local, self._by),
+                "extras": None if inherited else protected.digest_extras(self._by),
             }
         except (OSError, RuntimeError) as error:
             if protected.save is None:

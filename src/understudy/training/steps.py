@@ -14,6 +14,8 @@ A body that needs the others after an optimizer has stepped (a GAN, a closure, s
 its end, with all optimizers applied; until it has passed that, what they did can be taken back (`state.undo`):
 
     computing and optimizing ──end of the body──▶ arrived ──all have arrived──▶ applied
+
+Where a device decides (`running_ahead`), passing means that its decision is queued; what became of it shows later.
 """
 
 import time
@@ -24,7 +26,7 @@ from typing import Any
 import torch
 
 from understudy.detection.progress import Place
-from understudy.errors import StepAbandoned, UsageError
+from understudy.errors import DeviceLost, StepAbandoned, UsageError
 from understudy.foundation.ids import StepNumber
 from understudy.groups.fence import BEFORE_CHANGE, KEPT
 from understudy.ledger.records import Sharing
@@ -176,6 +178,7 @@ class ProtectedStep(Step):
         self._began = time.monotonic()
         member.peer_memory.begin_due()
         member.body.begin()
+        member.ahead.begin_step(self.number)
         super().__enter__()
         member.body.begin_rank_local(self.number)
         if self._undo is not None:
@@ -193,6 +196,8 @@ class ProtectedStep(Step):
         self._attempted = True
         if self._undo is None:
             self._pass_fence()
+            if optimizer is not None:
+                self._member.ahead.arm(optimizer)
         elif self._member.contact.lost():
             raise StepAbandoned(f"step {self.number} is abandoned before an optimizer of it")
         else:
@@ -209,7 +214,9 @@ class ProtectedStep(Step):
             raise StepAbandoned(f"step {self.number} is abandoned at its fence")
         member.status.show_compute(self.number, seconds - member.body.engines.waits.seconds)
         member.body.arrive(self.number)
-        if member.replicas.fenced:
+        if member.ahead.is_on:
+            member.ahead.pass_fence(self.number)
+        elif member.replicas.fenced:
             try:
                 self._meet_all()
             except RuntimeError:
@@ -229,13 +236,19 @@ class ProtectedStep(Step):
         """A rank was lost while we waited. A commit lets the optimizer go on; otherwise the body unwinds."""
         member = self._member
         member.contact.await_word(f"at the fence of step {self.number}")
-        position = Position(holds=StepNumber(self.number), arrived=self._arrived, has_tails=member.tail.expected)
+        position = Position(
+            holds=StepNumber(self.number),
+            arrived=self._arrived and not member.asynchronous,
+            arrived_asynchronously=self._arrived and member.asynchronous,
+            has_tails=member.tail.expected,
+        )
         self._plan = member.recovery.await_verdict(position)
         if action_for(position, self._plan.step) is not Action.APPLY:
             raise StepAbandoned(f"step {self.number} will run again in generation {self._plan.generation}")
 
     def after_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepped.add(id(optimizer))
+        self._member.ahead.disarm()
 
     # -- the end of the body -------------------------------------------------------------------------------------------
 
@@ -246,6 +259,7 @@ class ProtectedStep(Step):
         self._left = True
         if self._losses is not None:
             self._losses.end()
+        member.ahead.disarm()
         member.body.end()
         if error is None:
             try:
@@ -256,10 +270,12 @@ class ProtectedStep(Step):
             except UsageError as wrong:
                 member.errors.report(wrong, self.number)
                 raise
-            except RuntimeError as late:
+            except (RuntimeError, DeviceLost) as late:
+                member.contact.look_at(late)
                 if not member.contact.lost():
                     raise
                 error = late
+        member.contact.look_at(error)
         explained = isinstance(error, StepAbandoned) or (isinstance(error, Exception) and member.contact.lost())
         if not explained:
             member.errors.report(error, self.number)
@@ -280,6 +296,7 @@ class ProtectedStep(Step):
             if member.body.settle(self.fetched) and member.replicas.all_have_learnt():
                 member.replicas.establish()
                 member.body.late_fence.agree()
+                member.ahead.agree()
         else:
             member.body.engines.settle()  # an engine may have been used for the first time
         member.body.late_fence.look_at(self.number)
@@ -292,8 +309,10 @@ class ProtectedStep(Step):
     def _commit(self) -> None:
         if self.committed:
             return
-        self.committed = True
         member = self._member
+        if member.ahead.unread and self._state_is_read():
+            member.ahead.know()
+        self.committed = True
         member.body.committed()
         member.status.holds = StepNumber(self.number + 1)
         bad_loss = None if self._losses is None else self._losses.trouble(stepped=bool(self._stepped))
@@ -303,6 +322,16 @@ class ProtectedStep(Step):
         if member.tail.expected and not member.replicas.in_windows:
             member.body.small.keep(self.number + 1)
         member.status.go_on_between_steps()
+
+    def _state_is_read(self) -> bool:
+        """Is something done with what this step makes of the state, before the next one is at its fence?"""
+        member = self._member
+        return (
+            member.tail.expected
+            or member.probation.reads(self.number)
+            or member.checkpoints.due(self.number + 1)
+            or self._plan is not None
+        )
 
     def shared(self) -> Sharing | None:
         """What this rank worked on besides its own batch, if ranks are absent."""
@@ -325,7 +354,10 @@ class ProtectedStep(Step):
     def _recover(self) -> None:
         """The body was cut short by a fault elsewhere."""
         member = self._member
+        member.contact.come_to_rest()  # only now is it certain what this rank holds, and may it be put back
         before_plan: Callable[[], None] = lambda: None  # noqa: E731
+        if member.ahead.at_rest() is not None:
+            self._passed = self.committed = False  # this step was not applied here, or an earlier one was not
         if self._passed and not self.committed:
             if self._ended or self._all_applied():
                 member.status.holds = StepNumber(self.number + 1)  # only the rest of the body is missing

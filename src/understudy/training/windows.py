@@ -241,9 +241,8 @@ class Window:
         member = self._member
         if member is None:
             return self._run_plain(call)
-        if not self._is_open:
-            self._open(member)
-        part = Part(call, self.state.take(), member.body.engines.switches())
+        taken = self.state.take() if self._is_open else self._open(member)
+        part = Part(call, taken, member.body.engines.switches())
         self._parts.append(part)
         return self._until_done(member, lambda again: self._perform(member, len(self._parts) - 1, again))
 
@@ -299,15 +298,18 @@ class Window:
 
     # -- a window begins and ends -------------------------------------------------------------------------------------
 
-    def _open(self, member: Member) -> None:
+    def _open(self, member: Member) -> bytes:
+        """Returns what is carried at its begin."""
         if not self._entered:
             raise UsageError("call job.enter() before the loop: a replacement rehearses and takes its place there")
         if self._begun is not None:
             self.state.put(self._begun.begun)  # the loop has come to its first part
             self._begun = None
-        self.state.begin(self._number, self.state.take())
+        begun = self.state.take()
+        self.state.begin(self._number, begun)
         self._is_open = True
         self._begin_attempt(member, 0)
+        return begun
 
     def _begin_attempt(self, member: Member, attempt: int) -> None:
         while True:

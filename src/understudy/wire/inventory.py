@@ -16,7 +16,7 @@ Text = Annotated[str, msgspec.Meta(max_length=LONGEST)]
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """`slot`: its place on its host, which is the local rank of the process that uses it."""
+    """`slot`: its number among those that processes of its host see. The local rank that has it at the beginning."""
 
     slot: Annotated[int, msgspec.Meta(ge=0, lt=1024)]
     uuid: Text = ""
@@ -30,3 +30,10 @@ class HostInventory(msgspec.Struct, frozen=True, kw_only=True):
     addresses: Annotated[tuple[Text, ...], msgspec.Meta(max_length=MOST_ADDRESSES)] = ()
     pod: Text = ""
     devices: Annotated[tuple[Device, ...], msgspec.Meta(max_length=MOST_DEVICES)] = ()
+
+    @property
+    def numbered_devices(self) -> int:
+        """How many there are, if each local rank from 0 on has one of its own; otherwise 0, for then it is not known
+        which numbers mean which."""
+        slots = [device.slot for device in self.devices]
+        return len(slots) if sorted(slots) == list(range(len(slots))) else 0

@@ -2,17 +2,20 @@
 
 Two slots, of which the older one is overwritten, so that one whole copy is there at every moment. A copy is begun where
 the next step begins, and taken in a thread while it computes: until its fence nothing changes but buffers, and those
-are copied at once.
+are copied at once. A device copies beside what it computes, into memory that was pinned once.
 
 A slot says itself whether it is whole: its header is written last, and every tensor has a digest. The process that gets
 the rank next, if it is on this host, finds the slots by the rank's name. Slots of ranks of other hosts have the same
 form, byte by byte (`replication`).
 """
 
+import functools
+import itertools
 import mmap
 import os
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,8 +24,11 @@ import msgspec
 import torch
 import xxhash
 
-from understudy.errors import TransferError
-from understudy.state.digests import tensor_bytes
+from understudy.devices import in_use
+from understudy.devices.contract import Device
+from understudy.devices.memory import to_device
+from understudy.errors import TransferError, UnderstudyError
+from understudy.state.digests import digest_one, tensor_bytes
 from understudy.state.protected_state import Inventory, Protected
 
 _HEADER = struct.Struct("<8sQQQ16s")  # magic, step, place and length of the table, digest of all that
@@ -32,6 +38,8 @@ _MAGIC = b"snapshot"
 _DATA = 4096  # where the first tensor begins
 _ALIGNED = 64
 _CHUNK = 8 << 20
+_LOOK_AGAIN_EVERY = 0.001  # seconds
+_NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -41,6 +49,7 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True):
     place: int
     length: int
     digest: bytes
+    of_device: bool = False
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +63,7 @@ class Slot:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._map: mmap.mmap | None = None
+        self._unpin: Callable[[], None] = _nothing
 
     def step(self) -> int | None:
         """Of the whole copy in it; None when there is none."""
@@ -66,19 +76,53 @@ class Slot:
             file.write(bytes(_HEADER.size))
 
     def remove(self) -> None:
-        self._map = None
+        self._drop_map()
         self._path.unlink(missing_ok=True)
 
     def write(self, step: int, inventory: Inventory) -> None:
         """OSError when there is not enough memory; then the slot is empty."""
+        pairs = zip(inventory.tensors.values(), self._landings(inventory), strict=True)
+        self._complete(step, inventory, [_copy(tensor, landing) for tensor, landing in pairs])
+
+    def write_behind(self, step: int, inventory: Inventory, device: Device) -> Callable[[], None]:
+        """Queue the copies of what is on the device. To be called then, in any thread: waits until they are there, and
+        makes the slot whole."""
+        landings = dict(zip(inventory.tensors, self._landings(inventory, device), strict=True))
+        of_device = [path for path in inventory.tensors if path in inventory.of_device and len(landings[path])]
+        copied = device.copy_to_host([(_flat(inventory.tensors[path]), landings[path]) for path in of_device])
+
+        def finish() -> None:
+            while not copied.complete():
+                time.sleep(_LOOK_AGAIN_EVERY)
+            self._complete(
+                step,
+                inventory,
+                [
+                    digest_one(landing) if path in inventory.of_device else _copy(inventory.tensors[path], landing)
+                    for path, landing in landings.items()
+                ],
+            )
+
+        return finish
+
+    def _landings(self, inventory: Inventory, device: Device | None = None) -> list[torch.Tensor]:
+        """Where each tensor goes, in bytes. From here on there is nothing in the slot. `device`: what copies there."""
         self.clear()
-        size = _DATA + sum(_aligned(tensor.nbytes) for tensor in inventory.tensors.values())
-        target = self._mapped(size)
+        lengths = [tensor.nbytes for tensor in inventory.tensors.values()]
+        target = self._mapped(_DATA + sum(map(_aligned, lengths)), device)
+        places = itertools.accumulate(map(_aligned, lengths), initial=_DATA)
+        return [
+            torch.frombuffer(target, dtype=torch.uint8, count=length, offset=place) if length else _NOTHING
+            for length, place in zip(lengths, places, strict=False)
+        ]
+
+    def _complete(self, step: int, inventory: Inventory, digests: list[bytes]) -> None:
+        """Every tensor is in its place."""
         entries, place = [], _DATA
-        for path, tensor in inventory.tensors.items():
-            digest = _copy(tensor, target, place)
+        for (path, tensor), digest in zip(inventory.tensors.items(), digests, strict=True):
             dtype = str(tensor.dtype).removeprefix("torch.")
-            entries.append(_Entry(path, dtype, tuple(tensor.shape), place, tensor.nbytes, digest))
+            shape, of_device = tuple(tensor.shape), path in inventory.of_device
+            entries.append(_Entry(path, dtype, shape, place, tensor.nbytes, digest, of_device))
             place += _aligned(tensor.nbytes)
         table = msgspec.msgpack.encode(_Table(entries=entries, plain=inventory.plain))
         with self._path.open("r+b") as file:
@@ -121,17 +165,26 @@ class Slot:
             self.clear()
             raise
 
-    def _mapped(self, size: int) -> mmap.mmap:
+    def _mapped(self, size: int, device: Device | None = None) -> mmap.mmap:
         """Memory is reserved first: to run out of it while writing would end the process."""
         if self._map is None or len(self._map) < size:
-            self._map = None  # its memory goes when the last tensor in it goes
+            self._drop_map()  # its memory goes when the last tensor in it goes
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 os.posix_fallocate(descriptor, 0, size)
                 self._map = mmap.mmap(descriptor, size)
             finally:
                 os.close(descriptor)
+            if device is not None:
+                whole = torch.frombuffer(self._map, dtype=torch.uint8)
+                device.pin(whole)
+                self._unpin = functools.partial(device.unpin, whole)
         return self._map
+
+    def _drop_map(self) -> None:
+        unpin, self._unpin = self._unpin, _nothing
+        unpin()
+        self._map = None
 
     def read(self, step: int) -> Inventory:
         """The copy of that state, checked. TransferError when it is not there or not whole."""
@@ -146,7 +199,7 @@ class Slot:
             tensors[entry.path] = tensor = _tensor(content, entry)
             if xxhash.xxh3_128_digest(tensor_bytes(tensor)) != entry.digest:
                 raise TransferError(f"the saved copy of {entry.path} before step {step} is damaged")
-        return Inventory(tensors, table.plain)
+        return Inventory(tensors, table.plain, frozenset(entry.path for entry in table.entries if entry.of_device))
 
     def _read_header(self) -> tuple[int, int, int] | None:
         try:
@@ -172,17 +225,24 @@ def _aligned(length: int) -> int:
     return -(-length // _ALIGNED) * _ALIGNED
 
 
-def _copy(tensor: torch.Tensor, target: mmap.mmap, place: int) -> bytes:
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def _copy(tensor: torch.Tensor, landing: torch.Tensor) -> bytes:
     """In chunks, each digested while it is still in the cache."""
     digest = xxhash.xxh3_128()
     if tensor.nbytes:
-        source = tensor.contiguous().reshape(-1).view(torch.uint8)
-        landing = torch.frombuffer(target, dtype=torch.uint8, count=tensor.nbytes, offset=place)
+        source = _flat(tensor)
         for start in range(0, tensor.nbytes, _CHUNK):
             piece = landing[start : start + _CHUNK]
             piece.copy_(source[start : start + _CHUNK])
             digest.update(tensor_bytes(piece))
     return digest.digest()
+
+
+def _nothing() -> None:
+    return
 
 
 def _tensor(content: mmap.mmap, entry: _Entry) -> torch.Tensor:
@@ -218,10 +278,12 @@ def clear_after(slots: list[Slot], step: int) -> None:
 
 
 class Snapshots:
-    """Of one rank, every so many steps (`every`; 0 is never). Two copies; and a third while an older one is held."""
+    """Of one rank, every so many steps (`every`; 0 is never). Two copies; and a third while an older one is held.
+    `device`: one that runs behind its host copies by itself, behind what is queued, and nothing waits for it before
+    `finish`."""
 
-    def __init__(self, folder: str, world: int, rank: int, every: int) -> None:
-        self.every = every
+    def __init__(self, folder: str, world: int, rank: int, every: int, device: Device | None = None) -> None:
+        self.every, self._device = every, device
         self.slots = slots_of(folder, world, rank)
         self._held: int | None = None
         self._writing: threading.Thread | None = None
@@ -234,14 +296,26 @@ class Snapshots:
         """Copy the present state in a thread. It must not change before `finish`, but for its buffers. `then`: what is
         done with the slot afterwards, in the same thread."""
         try:
-            inventory = protected.inventory()
+            inventory = protected.inventory(settled=self._device is None)
         except (OSError, RuntimeError) as error:  # of a script's own save function, which writes to a disk
             self._trouble = f"{type(error).__name__}: {error}"
             return
         changing = protected.changed_before_fence(inventory)
         tensors = {path: tensor.clone() if path in changing else tensor for path, tensor in inventory.tensors.items()}
-        whole = Inventory(tensors, inventory.plain)
-        self._start(self._write, whole, holds, then)
+        whole = Inventory(tensors, inventory.plain, inventory.of_device)
+        if self._device is None:
+            self._start(self._write, whole, holds, then)
+        else:
+            self._begin_behind(self._device, whole, holds, then)
+
+    def _begin_behind(self, device: Device, whole: Inventory, holds: int, then: Callable[[Slot], None]) -> None:
+        slot = self._next_slot()
+        try:
+            finish = slot.write_behind(holds, whole, device)
+        except (OSError, ValueError, RuntimeError) as error:
+            self._trouble = f"{type(error).__name__}: {error}"
+        else:
+            self._start(self._finish_slot, slot, finish, then)
 
     def begin_again(self, protected: Protected, holds: int, then: Callable[[Slot], None]) -> None:
         """If that state is saved already, only `then` is done."""
@@ -258,9 +332,12 @@ class Snapshots:
 
     def _write(self, inventory: Inventory, holds: int, then: Callable[[Slot], None]) -> None:
         slot = self._next_slot()
+        self._finish_slot(slot, lambda: slot.write(holds, inventory), then)
+
+    def _finish_slot(self, slot: Slot, finish: Callable[[], None], then: Callable[[Slot], None]) -> None:
         try:
-            slot.write(holds, inventory)
-        except (OSError, ValueError, RuntimeError) as error:
+            finish()
+        except (OSError, ValueError, RuntimeError, UnderstudyError) as error:
             self._trouble = f"{type(error).__name__}: {error}"
         else:
             then(slot)
@@ -324,7 +401,9 @@ class Snapshots:
 def bring_back(protected: Protected, copy: Inventory) -> None:
     """Put a copy in the place of the present state. It stays a copy."""
     own = protected.inventory().tensors
-    protected.install(Inventory(dict(_restored(own, copy)), copy.plain))
+    restored = dict(_restored(own, copy))
+    in_use.settle()  # from here on it is said to be there
+    protected.install(Inventory(restored, copy.plain))
 
 
 def _restored(own: dict[str, torch.Tensor], copy: Inventory) -> Iterator[tuple[str, torch.Tensor]]:
@@ -333,4 +412,5 @@ def _restored(own: dict[str, torch.Tensor], copy: Inventory) -> Iterator[tuple[s
         if present is not None and present.shape == tensor.shape and present.dtype == tensor.dtype:
             yield path, present.copy_(tensor)
         else:
-            yield path, tensor.clone()
+            copied = tensor.clone()
+            yield path, to_device(copied) if path in copy.of_device else copied

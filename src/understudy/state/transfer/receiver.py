@@ -3,7 +3,8 @@ for.
 
 Each donor shows its manifest. The receiver picks a giver for every chunk, and asks another holder for its
 digest. Large tensors are read straight out of the giver's memory where the receiver may do that (the same host),
-otherwise they go over the process group from storage to storage. What arrives must match its giver's digest. Where two
+otherwise they go over the process group from storage to storage; from device to device by groups of the device, if all
+donors can do that (`device_path`). What arrives must match its giver's digest. Where two
 holders differ all others are asked as well; a holder that differs from the majority is not used. A new fault
 breaks the connections, so that a blocked transfer raises at once. A receiver's state is torn from its first byte to the
 end, and whole while it waits for its turn.
@@ -25,6 +26,7 @@ from understudy.ledger.records import TransferRecord
 from understudy.state.digests import digest_one, digest_text
 from understudy.state.protected_state import PARAMETERS, Inventory, Protected
 from understudy.state.transfer.chunks import Chunk, FlatViews, Order, make_chunks, place_orders, size_of
+from understudy.state.transfer.device_path import DevicePath
 from understudy.state.transfer.manifest import Manifest, TensorEntry, landing_place, write_back
 from understudy.state.transfer.p2p import Channel
 from understudy.state.transfer.sender import Content, Damaged, Request
@@ -75,10 +77,13 @@ class Receiver:
         host: str = "",
         read_memory: bool = True,
         moved: Callable[[], None] = lambda: None,
+        path: DevicePath | None = None,
     ) -> None:
-        """`moved` is called whenever something has arrived."""
+        """`moved` is called whenever something has arrived. `path`: the way from device to device, if there is one."""
         self._channel, self._rank, self._protected, self._donors = channel, rank, protected, donors
         self._wanted, self._host, self._read_memory, self._moved = wanted, host, read_memory, moved
+        self._path = path  # None from the moment on at which a donor is known that has none
+        self._of_device: set[str] = set()
         self._own = protected.inventory().tensors
         self._tensors: dict[str, torch.Tensor] = {}
         self._flat = FlatViews(self._tensors)
@@ -97,7 +102,7 @@ class Receiver:
         before_first_byte()
         given: Counter[int] = Counter()
         try:
-            open_chunks = make_chunks({path: t.nbytes for path, t in self._tensors.items()}, self._holders)
+            open_chunks = self._chunks()
             while open_chunks:
                 arrivals = self._fetch(open_chunks)
                 open_chunks = self._judge(arrivals)
@@ -107,7 +112,7 @@ class Receiver:
             self._tell_all(Damaged(why=str(error)))
             raise
         self._tell_all(Content(distrusted=sorted(self._distrusted)))
-        write_back(self._own, self._tensors)
+        write_back(self._own, self._tensors, self._of_device)
         self._protected.install(Inventory(self._tensors, manifests[self._donors[0]].plain))
         return TransferRecord(
             receiver=self._rank,
@@ -127,6 +132,8 @@ class Receiver:
         return manifest
 
     def _plan_landing(self, manifests: dict[int, Manifest]) -> None:
+        if not all(manifest.by_device for manifest in manifests.values()):
+            self._path = None
         for donor, manifest in manifests.items():
             reader = manifest.reader(self._host) if self._read_memory else None
             if reader is not None:
@@ -146,30 +153,60 @@ class Receiver:
 
     def _add(self, donor: int, entry: TensorEntry) -> None:
         if entry.path not in self._tensors:
-            self._tensors[entry.path] = landing_place(entry, self._own.get(entry.path))
+            new = self._path.new if self._path is not None and entry.on_device else None
+            self._tensors[entry.path] = landing_place(entry, self._own.get(entry.path), new)
             self._holders[entry.path] = ()
-        self._holders[entry.path] += (donor,)
-        self._addresses[donor, entry.path] = entry.address
+            if entry.on_device:
+                self._of_device.add(entry.path)
+        if self._path is None or entry.on_device == (entry.path in self._of_device):
+            self._holders[entry.path] += (donor,)
+            self._addresses[donor, entry.path] = entry.address
+
+    def _chunks(self) -> list[tuple[Chunk, tuple[int, ...]]]:
+        """None has both what comes by the device and what does not."""
+        by_device = self._of_device if self._path is not None else set[str]()
+        sizes = {path: tensor.nbytes for path, tensor in self._tensors.items() if path not in by_device}
+        chunks = make_chunks(sizes, self._holders)
+        if self._path is not None:
+            sizes = {path: self._tensors[path].nbytes for path in self._tensors if path in by_device}
+            chunks += make_chunks(sizes, self._holders, self._path.chunk)
+        return chunks
+
+    def _comes_by_device(self, chunk: Chunk) -> bool:
+        return self._path is not None and chunk[0].path in self._of_device
 
     # -- one round ----------------------------------------------------------------------------------------------------
 
     def _fetch(self, chunks: list[tuple[Chunk, tuple[int, ...]]]) -> list[_Arrival]:
         """Order, receive and take digests. A second round is for chunks about which two holders differ."""
         read = len(self._readers) == len(self._donors)
-        orders = place_orders(
-            chunks, self._donors, spread=not read, vouchers=self._vouchers, distrusted=self._distrusted
-        )
-        self._vouchers = len(self._donors)  # for chunks that come a second time all holders are asked
         holders = dict(chunks)
+        orders = self._place([pair for pair in chunks if not self._comes_by_device(pair[0])], spread=not read)
+        by_device = self._place([pair for pair in chunks if self._comes_by_device(pair[0])], spread=True)
+        self._vouchers = len(self._donors)  # for chunks that come a second time all holders are asked
         for donor, order in orders.items():
-            self._channel.send_bytes(msgspec.msgpack.encode(_request(order, read)), donor)
-        arrivals = [_Arrival(chunk, donor, holders[chunk]) for donor, order in orders.items() for chunk in order.give]
+            self._channel.send_bytes(msgspec.msgpack.encode(_request(order, by_device[donor], read)), donor)
+        arrivals = _arrivals(orders, holders)
         if read:
             self._read(arrivals)
         else:
             self._receive(arrivals)
         self._hear_digests(orders, arrivals)
-        return arrivals
+        return arrivals + self._fetch_by_device(by_device, holders)
+
+    def _place(self, chunks: list[tuple[Chunk, tuple[int, ...]]], *, spread: bool) -> dict[int, Order]:
+        return place_orders(chunks, self._donors, spread=spread, vouchers=self._vouchers, distrusted=self._distrusted)
+
+    def _fetch_by_device(self, orders: dict[int, Order], holders: dict[Chunk, tuple[int, ...]]) -> list[_Arrival]:
+        if self._path is None:
+            return []
+        arrivals = {arrival.chunk: arrival for arrival in _arrivals(orders, holders)}
+        self._hear_digests(orders, [*arrivals.values()])
+        given = {donor: order.give for donor, order in orders.items()}
+        for chunk, digest in self._path.receive(self._flat, given):
+            arrivals[chunk].digest = digest
+            self._moved()
+        return [*arrivals.values()]
 
     def _receive(self, arrivals: list[_Arrival]) -> None:
         """Over the process group, from all donors in turns. A chunk's digest is taken at once, out of the
@@ -181,7 +218,7 @@ class Receiver:
         for one_turn in zip_longest(*windows):
             for arrival, buffer in filter(None, one_turn):
                 arrival.digest = digest_one(buffer)
-                self._unpack(arrival.chunk, buffer)
+                self._flat.take_apart(arrival.chunk, buffer)
                 self._moved()
 
     def _read(self, arrivals: list[_Arrival]) -> None:
@@ -208,18 +245,12 @@ class Receiver:
             return self._flat.slice_of(chunk[0])
         return torch.empty(size_of(chunk), dtype=torch.uint8)
 
-    def _unpack(self, chunk: Chunk, buffer: torch.Tensor) -> None:
-        if len(chunk) == 1:
-            return
-        place = 0
-        for segment in chunk:
-            self._flat.slice_of(segment).copy_(buffer[place : place + segment.length])
-            place += segment.length
-
     def _hear_digests(self, orders: dict[int, Order], arrivals: list[_Arrival]) -> None:
         by_chunk = {arrival.chunk: arrival for arrival in arrivals}
         for donor, order in orders.items():
             told = (*order.give, *order.vouch)
+            if not told:
+                continue
             digests = torch.empty(_DIGEST * len(told), dtype=torch.uint8)
             self._channel.receive(digests, donor)
             text = bytes(digests.numpy())
@@ -250,8 +281,18 @@ class Receiver:
             self._channel.send_bytes(msgspec.msgpack.encode(word), donor)
 
 
-def _request(order: Order, read: bool) -> Request:
+def _arrivals(orders: dict[int, Order], holders: dict[Chunk, tuple[int, ...]]) -> list[_Arrival]:
+    return [_Arrival(chunk, donor, holders[chunk]) for donor, order in orders.items() for chunk in order.give]
+
+
+def _request(order: Order, by_device: Order, read: bool) -> Request:
     def plain(chunks: list[Chunk]) -> list[list[tuple[str, int, int]]]:
         return [[(segment.path, segment.start, segment.length) for segment in chunk] for chunk in chunks]
 
-    return Request(give=plain(order.give), vouch=plain(order.vouch), read=read)
+    return Request(
+        give=plain(order.give),
+        vouch=plain(order.vouch),
+        read=read,
+        give_by_device=plain(by_device.give),
+        vouch_on_device=plain(by_device.vouch),
+    )

@@ -17,6 +17,7 @@ from understudy.state.encoding import pack
 from understudy.training.data.sampler_order import Say
 from understudy.training.data.stateful_loader import LoaderData
 from understudy.training.data.step_loader import StepLoader
+from understudy.training.data.streams import CountedStream, stream_of
 from understudy.training.positions import PositionedLoader
 
 
@@ -147,6 +148,8 @@ def digest_of_samples(data: StepData, step: int, share: int, shares: int) -> str
 def as_step_data(data: Any, seed: int, say: Say = lambda _: None, batches: int = 1) -> StepData:
     """`batches`: in each step. A loader that knows its position gives them as one: it must stand where the step
     began until that is committed."""
+    if stream_of(data) is not None:
+        data = CountedStream(data)
     if isinstance(data, PositionedLoader) and not isinstance(data, StepData):
         return LoaderData(data, seed, batches)
     found = _as_step_data(data, seed, say)

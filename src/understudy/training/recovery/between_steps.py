@@ -45,7 +45,8 @@ _Tensors = list[torch.Tensor]
 
 
 class BetweenSteps:
-    """Of one member; used by its main thread."""
+    """Of one member; used by its main thread. `at_end`: of a device that runs behind its host; has a collective that
+    was waited for really come to its end? None: it has."""
 
     def __init__(
         self,
@@ -55,9 +56,10 @@ class BetweenSteps:
         tail: TailResults,
         recovery: Recovery,
         note: Callable[[str], None],
+        at_end: Callable[[], bool] | None = None,
     ) -> None:
         self._status, self._contact, self._tail, self._recovery = status, contact, tail, recovery
-        self._note = note
+        self._note, self._at_end = note, at_end
         self._told = False
 
     def install(self) -> None:
@@ -105,7 +107,10 @@ class BetweenSteps:
                 work = issue()
                 if work is not None:
                     work.wait()
+                if self._at_end is not None and not self._at_end():
+                    raise RuntimeError("the collective was broken off")
             except RuntimeError as error:
+                self._contact.look_at(error)
                 if not self._contact.lost():
                     raise
                 self._recover(error)

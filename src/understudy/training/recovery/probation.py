@@ -49,6 +49,10 @@ class Probation:
         """Is what this step makes of the state looked at?"""
         return step < self._until
 
+    def reads(self, step: int) -> bool:
+        """Is what this step makes of the state looked at, compared or written down with digests?"""
+        return self.covers(step) or self._ledger.wants_digest(step) or self._divergence.due(step + 1)
+
     def begin(self, plan: ResumeAt) -> None:
         if plan.probation:
             self._until = plan.step + plan.probation

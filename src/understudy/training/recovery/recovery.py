@@ -25,6 +25,7 @@ from understudy.training.recovery.regrouping import Regrouping
 from understudy.training.recovery.state_transfer import StateTransfer
 from understudy.training.recovery.tail import TailResults
 from understudy.training.replicas import Replicas
+from understudy.training.running_ahead import RunsAhead
 from understudy.training.small_state import SmallState
 from understudy.training.snapshots.restore_points import RestorePoints
 from understudy.training.status import MemberStatus
@@ -52,11 +53,12 @@ class Recovery:
         restore_points: RestorePoints,
         replicas: Replicas,
         probation: Probation,
+        ahead: RunsAhead,
     ) -> None:
         self._rank, self._control, self._status, self._contact = rank, control, status, contact
         self._regrouping, self._transfer, self._tail, self._borrowed = regrouping, transfer, tail, borrowed
         self._restore_points, self._replicas, self._probation = restore_points, replicas, probation
-        self._small = small
+        self._small, self._ahead = small, ahead
         self._is_unfit = False
 
     # -- the report ----------------------------------------------------------------------------------------------------
@@ -71,7 +73,7 @@ class Recovery:
             return ev.PositionReported(
                 at=ev.UNTIMED, member=self._control.member, generation=generation, position=nothing_yet
             )
-        if not status.in_steps or not status.between_steps:
+        if not status.in_steps or not status.between_steps or self._ahead.unread:
             return None
         return ev.PositionReported(
             at=ev.UNTIMED,
@@ -136,9 +138,20 @@ class Recovery:
 
     def recover(self, before_plan: Callable[[], None] = lambda: None) -> None:
         """From an abandoned generation to a resumed one. `before_plan` runs once the verdict is known."""
+        if self._ahead.unread:
+            self._contact.come_to_rest()  # only then is it certain what this rank holds
+            self._ahead.at_rest()
         plan = self.await_verdict(self._position())
         before_plan()
         self.carry_out(plan)
+
+    def know_what_is_held(self) -> None:
+        """The loop ends, or this rank leaves it for a while: no step may be undecided then."""
+        try:
+            self._ahead.know()
+        except StepAbandoned as why:
+            self._contact.await_word(str(why))
+            self.recover()
 
     def come_back_to_loop(self) -> None:
         """The script is done with what comes after a step."""
@@ -198,8 +211,12 @@ class Recovery:
             self._is_unfit = True
             return str(error)
         except _FAULTS as error:
-            return f"{type(error).__name__}: {error}"
+            return self._trouble(error)
         return self._resume(plan, timings, received)
+
+    def _trouble(self, error: BaseException) -> str:
+        self._contact.look_at(error)
+        return f"{type(error).__name__}: {error}"
 
     def _go_back_if_wanted(self, plan: ResumeAt) -> None:
         if self._restore_points.replaces_state(plan):
@@ -241,7 +258,7 @@ class Recovery:
             if self._status.holds == plan.step:
                 self._restore_points.save_for_restart()
         except (RuntimeError, OSError, UnderstudyError) as error:
-            return f"{type(error).__name__}: {error}"
+            return self._trouble(error)
         self._tell_resumed({}, None, finite=True)
         self._contact.await_next_generation()
         return _ABANDONED
@@ -252,7 +269,7 @@ class Recovery:
             self._status.phase("hand over")
             self._transfer.hand_over(plan.step)
         except _FAULTS as error:
-            return f"{type(error).__name__}: {error}"
+            return self._trouble(error)
         self._contact.await_next_generation()
         return _ABANDONED
 

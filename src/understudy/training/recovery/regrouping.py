@@ -9,6 +9,7 @@ from understudy.protocol.commands import ResumeAt
 from understudy.training.degraded.mode import DegradedMode
 from understudy.training.late_fence import LateFence
 from understudy.training.replicas import Replicas
+from understudy.training.running_ahead import RunsAhead
 from understudy.training.snapshots.peer_memory import PeerMemory
 from understudy.training.status import MemberStatus
 
@@ -26,11 +27,12 @@ class Regrouping:
         degraded: DegradedMode,
         replicas: Replicas,
         late_fence: LateFence,
+        ahead: RunsAhead,
         peer_memory: PeerMemory,
     ) -> None:
         self._status, self._world, self._engines, self._fences = status, world, engines, fences
         self._degraded, self._replicas, self._late_fence = degraded, replicas, late_fence
-        self._peer_memory = peer_memory
+        self._ahead, self._peer_memory = ahead, peer_memory
 
     def drop_connections(self) -> None:
         """At a boundary: no rank uses them any more; gloo takes longer to end whole ones."""
@@ -46,6 +48,7 @@ class Regrouping:
         self._replicas.show()
         self._replicas.learn_twins()
         self._late_fence.agree()
+        self._ahead.agree()
         self._peer_memory.connect()
 
     def _make_engines_equal(self, plan: ResumeAt) -> None:

@@ -1,5 +1,7 @@
 """This member's part in the transfers of a plan: it gives its state to some ranks, or takes its own from others."""
 
+from collections.abc import Callable
+
 from understudy.detection.progress import Place
 from understudy.errors import StepAbandoned, TransferError, UnderstudyError
 from understudy.foundation.ids import Rank, StepNumber
@@ -9,6 +11,7 @@ from understudy.ledger.records import TransferRecord
 from understudy.protocol.commands import ResumeAt
 from understudy.protocol.positions import Position
 from understudy.state.protected_state import Protected
+from understudy.state.transfer.device_path import DevicePath
 from understudy.state.transfer.p2p import Channel, DefaultGroup
 from understudy.state.transfer.receiver import Receiver
 from understudy.state.transfer.sender import Sender
@@ -36,11 +39,15 @@ class StateTransfer:
         replication: PeerReplication,
         ledger: StepLedger,
         host: str,
+        at_end: Callable[[], bool] | None = None,
     ) -> None:
+        """`at_end`: of a device that runs behind its host; waits until all that is queued has run, and tells whether no
+        contact was lost before. What is on such a device goes by groups of the device."""
         self._control, self._status, self._world, self._host = control, status, world, host
         self._protected, self._engines, self._replicas = protected, engines, replicas
         self._rank_local_buffers, self._replication, self._ledger = rank_local_buffers, replication, ledger
-        self.channel = Channel(DefaultGroup(world.place_of))
+        self.channel = Channel(world.own_words or DefaultGroup(world.place_of))
+        self._path = None if at_end is None else DevicePath(world.device, DefaultGroup(world.place_of), at_end)
         self._bridge: Channel | None = None  # kept, because what was sent last may still be on its way
         self._bridge_trouble = "it was not asked for"
         self._prepared: tuple[StepNumber, Sender] | None = None
@@ -77,7 +84,7 @@ class StateTransfer:
         """A joiner rehearses now, and we have nothing to do: take the digests of what we may have to send it."""
         self._engines.forget_iteration()  # a step that was cut short may have left parameters gathered from all shards
         self._prepared = (holds, self._make_sender())
-        self._prepared[1].take_digests()
+        self._prepared[1].take_digests(self._path)
 
     def forget_prepared(self) -> None:
         """What was made ready is not the state any more."""
@@ -99,7 +106,7 @@ class StateTransfer:
             elif rank in donors and receiver in plan.from_copies:
                 Sender(self._replication.read(receiver, plan.step)).send_to(self.channel, receiver)
             elif rank in donors:
-                self._sender_of(plan.step).send_to(self.channel, receiver)
+                self._sender_of(plan.step).send_to(self.channel, receiver, self._path)
         return received
 
     def _take(self, plan: ResumeAt, donors: tuple[Rank, ...]) -> TransferRecord:
@@ -113,6 +120,7 @@ class StateTransfer:
             None if from_copy else frozenset(self._replicas.holdings.values()),
             self._host,
             moved=self._show_that_it_moves,
+            path=None if from_leaver or from_copy else self._path,
         )
         is_own = from_leaver or from_copy  # with the buffers that belong to this rank
         if not is_own:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import torch
 
+from understudy.devices.memory import host_bytes
 from understudy.errors import ProtectError
 from understudy.protocol.commands import Tail
 from understudy.state.encoding import pack, unpack
@@ -184,7 +185,7 @@ class TailResults:
 
 
 def _bytes_of(tensor: torch.Tensor) -> bytes:
-    return bytes(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return bytes(host_bytes(tensor))
 
 
 def _copy_into(tensor: torch.Tensor, content: bytes) -> None:

@@ -52,12 +52,15 @@ class Checkpointing:
 
     # -- saving -------------------------------------------------------------------------------------------------------
 
+    def due(self, holds: int) -> bool:
+        return self._folder is not None and self._every > 0 and holds % self._every == 0
+
     def after_commit(self) -> None:
         if self._folder is None:
             return
         self._tell_outcomes()
         assert self._status.holds is not None
-        if not self._every or self._status.holds % self._every:
+        if not self.due(self._status.holds):
             return
         if self._fences.absent:
             self._note("no checkpoint is written while ranks are absent")

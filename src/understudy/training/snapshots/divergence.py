@@ -8,7 +8,6 @@ two at most for any length of time, in plain memory.
 from collections.abc import Callable
 
 from understudy.foundation.ids import StepNumber
-from understudy.state.digests import digest_tensors
 from understudy.state.peer_memory.snapshots import bring_back
 from understudy.state.protected_state import Inventory, Protected
 
@@ -30,12 +29,12 @@ class DivergenceSnapshots:
         """Of what twins have in common; buffers and objects may differ between them."""
         units = protected.units()
         tensors = (*protected.parameters(), *protected.optimizer_tensors())
-        return digest_tensors((path, tensor) for path, tensor in tensors if path in units)
+        return protected.digests.together((path, tensor) for path, tensor in tensors if path in units)
 
     def take(self, protected: Protected, holds: int) -> None:
         inventory = protected.inventory()
         clones = {path: tensor.to("cpu", copy=True) for path, tensor in inventory.tensors.items()}
-        self._copies[holds] = Inventory(clones, inventory.plain)
+        self._copies[holds] = Inventory(clones, inventory.plain, inventory.of_device)
         self._forget()
 
     def _forget(self) -> None:

@@ -11,6 +11,14 @@ class NotConforming(AssertionError):
     """A plugin breaks a rule of its contract; the message says which, and how."""
 
 
+class NotTried(Exception):
+    """What the plugin is for is not on this machine. `not_run`: why, for those that show it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.not_run = why
+
+
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[Made]):
     name: str
@@ -30,3 +38,17 @@ def require(holds: bool, otherwise: str) -> None:
     """Raises NotConforming with what is said `otherwise`."""
     if not holds:
         raise NotConforming(otherwise)
+
+
+def tried(rule: Callable[[Callable[[], Made]], None]) -> Callable[[Callable[[], Made]], None]:
+    """For rules that run much of what is not ours: an error is a broken rule, too."""
+
+    def run(make: Callable[[], Made]) -> None:
+        try:
+            rule(make)
+        except NotConforming:
+            raise
+        except Exception as error:
+            raise NotConforming(f"it raised {type(error).__name__}: {error}") from error
+
+    return run

@@ -3,7 +3,7 @@
 import enum
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 
@@ -16,6 +16,8 @@ class Kind(enum.StrEnum):
     FLIP = "flip"  # one bit of its first weight changes; nothing else happens
     SPOIL = "spoil"  # its first weights are not numbers any more; nothing else happens
     POISON = "poison"  # its step goes on, but it can form no group any more
+    FAIL_DEVICE = "fail-device"  # queued device: its communicators end in an error, and a moment later it is killed
+    FAIL_NETWORK = "fail-network"  # queued device: its communicators end in an error, and nothing else happens
     DELAY = "delay"  # it sleeps for a moment, so that others are ahead of it
 
 
@@ -28,6 +30,7 @@ class FaultPoint(enum.StrEnum):
     IN_OPTIMIZER = "in-optimizer"  # one of two parameter groups is updated
     AFTER_OPTIMIZER = "after-optimizer"
     BETWEEN_STEPS = "between-steps"
+    QUEUE = "queue"  # queued device: it has done so many operations (`operations`) since the forward pass
     # places that a loop names itself
     LOG = "log"  # its line of this step is about to be written
     FIRST_BACKWARD = "first-backward"  # of a body whose first optimizer steps before its last backward pass
@@ -56,6 +59,7 @@ IN_STEP = (
 )
 AT_FENCE = (FaultPoint.IN_FENCE, FaultPoint.PAST_FENCE)  # only where there is one, and another rank comes late
 IN_MOVE = (FaultPoint.HAND_OVER,)
+IN_QUEUE = (FaultPoint.QUEUE,)  # of an emulated device
 IN_LOOP = (
     FaultPoint.LOG,
     FaultPoint.FIRST_BACKWARD,
@@ -84,10 +88,17 @@ class Fault:
     joiner: bool = False
     after: str | None = None
     times: int = 1  # how many members in a row meet it
+    operations: int = 0  # of a device, for FaultPoint.QUEUE
 
 
 def save_schedule(path: Path, faults: Iterable[Fault]) -> None:
-    path.write_text(json.dumps([asdict(fault) for fault in faults], indent=1))
+    """Only what is not the default: a script of an earlier version reads it too, and does not know newer fields."""
+    path.write_text(json.dumps([_told(fault) for fault in faults], indent=1))
+
+
+def _told(fault: Fault) -> dict[str, object]:
+    usual = {field.name: field.default for field in fields(Fault)}
+    return {name: value for name, value in asdict(fault).items() if value != usual[name]}
 
 
 def load_schedule(path: Path) -> tuple[Fault, ...]:

@@ -146,8 +146,11 @@ class Cluster:
         """Returns when it became true, by the monotonic clock that all processes here share."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
+            over = all(started.process.poll() is not None for started in self.started.values())  # looked at first
             if true():
                 return time.monotonic()
+            if over and self.started:
+                raise NotProven(f"every process has ended, and this did not come: {what}\n{self.tails()}")
             time.sleep(0.01)
         raise NotProven(f"waited {seconds:g} s for: {what}\n{self.tails()}")
 

@@ -135,6 +135,8 @@ class Servers:
         process.send_signal(number)
         if number is signal.SIGKILL:
             process.wait(10)
+        elif number is signal.SIGSTOP:
+            os.waitpid(process.pid, os.WUNTRACED)  # until then it may answer once more
 
     def close(self) -> None:
         for server in self.servers.values():

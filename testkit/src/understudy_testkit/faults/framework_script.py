@@ -2,11 +2,12 @@
 
 `framework_script.py FRAMEWORK EXAMPLE --proofs FOLDER [--kill PLACE:STEP:RANK ...] [--shard] -- ARGUMENTS`. Places:
 forward, backward, optimizer (behind the fence, before the update), after (it), log, evaluation, saving; with Accelerate
-also gathering (in an evaluation) and epoch (when the next one begins); with DeepSpeed also accumulation, reduction,
-clip and gathered. STEP says how many are behind it. A kill waits until a spare is warm, and leaves a proof. `--shard`:
-Accelerate takes FSDP on CPUs too (`fsdp_on_cpu`, a shim). torchtitan takes CPUs only by `titan_on_cpu`, a shim as well.
-`--times FOLDER`: each rank writes down when each of its optimizer steps was over. `--bare`: the adapter does nothing,
-for a run under torchrun.
+also gathering (in an evaluation) and epoch (when the next one begins); with DeepSpeed and Megatron-core also
+accumulation, reduction, clip and gathered; with Ray Train also host (`ray_on_loopback`). STEP says how many are behind
+it. A kill waits until a spare is warm, and leaves a proof. `--shard`: Accelerate takes FSDP on CPUs too (`fsdp_on_cpu`,
+a shim). torchtitan takes CPUs only by `titan_on_cpu`, a shim as well, and Megatron-core by `megatron_on_cpu`.
+`--times FOLDER`: each rank writes down when each of its optimizer steps was over. `--work COUNT`: each step multiplies
+so many more matrices, because these models are toys. `--bare`: the adapter does nothing, for a run under torchrun.
 """
 
 import argparse
@@ -29,10 +30,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from understudy.detection.progress import Place
 from understudy.foundation.parenthood import children_of
 from understudy.training.audit import optimizers_within
-from understudy_testkit.faults import fsdp_on_cpu, titan_on_cpu
+from understudy_testkit.faults import fsdp_on_cpu, megatron_on_cpu, titan_on_cpu
 from understudy_testkit.faults.watching import look, page_of
 
 _PATIENCE = 120.0  # seconds until a spare is warm
+_SIDE = 512  # of a matrix that is multiplied to make a step longer
 
 Hurt = Callable[[str], None]
 
@@ -52,16 +54,19 @@ class Kills:
         if fault not in self._wanted or not self._is_real() or proof.exists():
             return
         deadline = time.monotonic() + _PATIENCE
-        while not _a_spare_is_warm() and time.monotonic() < deadline:
+        while not self.ready(place) and time.monotonic() < deadline:
             time.sleep(0.05)
         proof.touch()
+        self.strike(place)
+
+    def ready(self, _place: str) -> bool:
+        """A spare is warm. The agent is the parent of this process, and of all spares."""
+        found = [page_of(pid) for pid in children_of(os.getppid())]
+        pages = [page for page in found if page is not None and os.path.exists(page)]
+        return any(look(page).place is Place.PARKED for page in pages)
+
+    def strike(self, _place: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _a_spare_is_warm() -> bool:
-    """The agent is the parent of this process, and of all spares."""
-    pages = [page for pid in children_of(os.getppid()) if (page := page_of(pid)) is not None and os.path.exists(page)]
-    return any(look(page).place is Place.PARKED for page in pages)
 
 
 def arm_hugging_face(wanted: list[str], proofs: Path) -> None:
@@ -135,6 +140,28 @@ def _before_gradients(output: Any, gradients: Any, hurt: Hurt) -> None:
         output.loss.register_hook(lambda _: hurt("backward") if gradients.sync_gradients else None)
 
 
+def arm_datasets(wanted: list[str], proofs: Path) -> None:
+    """A loop of the script's own, over the job's steps or over windows: no adapter."""
+    from understudy.training.job import Job
+
+    protect = Job.protect
+
+    def armed(job: Any, **things: Any) -> None:
+        protect(job, **things)
+        kills = kills_by_step(wanted, proofs, job)
+        if "data" not in things:
+            kills = Kills(wanted, proofs, job.rank, lambda: job.window.is_real, lambda: job._member.status.holds or 0)
+        arm_plain(things["model"], things["optimizer"], kills.hurt)
+
+    Job.protect = armed  # type: ignore[method-assign, assignment]
+
+
+def arm_plain(model: Any, optimizer: Any, hurt: Hurt) -> None:
+    model.register_forward_pre_hook(lambda *_: hurt("forward"))
+    next(model.parameters()).register_hook(lambda _: hurt("backward"))
+    optimizer.register_step_pre_hook(lambda *_: hurt("optimizer"))
+
+
 def arm_deepspeed(wanted: list[str], proofs: Path) -> None:
     from understudy.integrations import deepspeed
 
@@ -148,7 +175,7 @@ def arm_deepspeed(wanted: list[str], proofs: Path) -> None:
     deepspeed.protect = armed
 
 
-def kills_by_step(wanted: list[str], proofs: Path, job: Any) -> Kills:
+def kills_by_step(wanted: list[str], proofs: Path, job: Any, kind: type[Kills] = Kills) -> Kills:
     """For a loop over the job's steps."""
     now = SimpleNamespace(number=-1, rehearsing=True)
     steps = job._steps
@@ -159,7 +186,13 @@ def kills_by_step(wanted: list[str], proofs: Path, job: Any) -> Kills:
             yield step
 
     job._steps = watched
-    return Kills(wanted, proofs, job.rank, lambda: not now.rehearsing, lambda: now.number)
+    return kind(wanted, proofs, job.rank, lambda: not now.rehearsing, lambda: now.number)
+
+
+def arm_ray(wanted: list[str], proofs: Path) -> None:
+    from understudy_testkit.faults import ray_on_loopback  # by its name: what it has goes to workers of Ray's
+
+    ray_on_loopback.arm(wanted, proofs)
 
 
 def arm_fabric(wanted: list[str], proofs: Path) -> None:
@@ -201,6 +234,36 @@ def arm_engine(engine: Any, hurt: Hurt) -> None:
         (engine.optimizer, "scaled_global_norm", "clip"),
         (engine.optimizer, "_update_model_bit16_weights", "gathered"),
         (engine, "_save_checkpoint", "saving"),
+    ):
+        setattr(owner, name, _before(getattr(owner, name), place, hurt))
+
+
+def arm_megatron(wanted: list[str], proofs: Path) -> None:
+    from understudy.integrations import megatron
+
+    protect = megatron.protect
+
+    def armed(job: Any, model: Any, optimizer: Any, *rest: Any, **others: Any) -> None:
+        protect(job, model, optimizer, *rest, **others)
+        arm_megatron_core(model, optimizer, kills_by_step(wanted, proofs, job).hurt)
+
+    megatron.protect = armed
+
+
+def arm_megatron_core(model: Any, optimizer: Any, hurt: Hurt) -> None:
+    """Inside of what the adapter has wrapped, as Megatron's own code would be."""
+    [part], [group, *_] = optimizer.chained_optimizers, model.bucket_groups
+    model.register_forward_pre_hook(lambda *_: hurt("forward" if model.training else "evaluation"))
+    layer = model.module.decoder.layers[0]
+    layer.register_full_backward_pre_hook(lambda *_: hurt("backward" if group.is_last_microbatch else "accumulation"))
+    part.optimizer.register_step_pre_hook(lambda *_: hurt("optimizer"))
+    part.optimizer.register_step_post_hook(lambda *_: hurt("after"))
+    for owner, name, place in (
+        (model, "finish_grad_sync", "reduction"),
+        (optimizer, "get_grad_norm", "clip"),
+        (optimizer, "state_dict", "saving"),
+        (optimizer, "save_parameter_state", "saving"),
+        (model, "start_param_sync", "gathered"),
     ):
         setattr(owner, name, _before(getattr(owner, name), place, hurt))
 
@@ -291,15 +354,18 @@ def _before(function: Callable[..., Any], place: str, hurt: Hurt) -> Callable[..
 
 def strip(framework: str) -> None:
     """As if the example did not name Understudy. A loop over the steps of a job needs no `understudy run`."""
+    if framework in ("datasets", "fabric"):
+        return
     adapter: Any = importlib.import_module(f"understudy.integrations.{framework}")
-    if framework == "fabric":
+    if framework == "megatron":
+        adapter.protect = lambda job, *_, **others: job.protect(**others)
         return
     if framework == "deepspeed":
         adapter.protect = lambda engine, job, data: job.protect(
             data=data, batches_per_step=engine.gradient_accumulation_steps()
         )
         return
-    nothing = SimpleNamespace(section=lambda _name: lambda function: function)
+    nothing = SimpleNamespace(rank=int(os.environ["RANK"]), section=lambda _name: lambda function: function)
     adapter.join = lambda: _gloo() if framework == "torchtitan" else nothing  # the others make groups themselves
     adapter.protect = lambda thing, _job, *rest: (range, *rest[:2]) if framework == "accelerate" else thing
 
@@ -313,12 +379,14 @@ def _gloo() -> None:
     utils.set_pg_timeouts = lambda **_: None
 
 
-def write_times(folder: Path) -> None:
-    times = list[float]()
+def write_times(folder: Path, work: int) -> None:
+    times, matrix = list[float](), torch.ones(_SIDE, _SIDE)
 
     def note(optimizer: Any, *_: Any) -> None:
         if not optimizers_within(optimizer):
             times.append(time.monotonic())
+            for _number in range(work):
+                torch.mm(matrix, matrix)
 
     register_optimizer_step_post_hook(note)
     folder.mkdir(parents=True, exist_ok=True)
@@ -327,10 +395,13 @@ def write_times(folder: Path) -> None:
 
 _ARMS = {
     "accelerate": arm_accelerate,
+    "datasets": arm_datasets,
     "deepspeed": arm_deepspeed,
     "fabric": arm_fabric,
     "hugging_face": arm_hugging_face,
     "lightning": arm_lightning,
+    "megatron": arm_megatron,
+    "ray": arm_ray,
     "torchtitan": arm_torchtitan,
 }
 
@@ -343,6 +414,7 @@ def main() -> None:
     parser.add_argument("--kill", nargs="*", default=[])
     parser.add_argument("--shard", action="store_true")
     parser.add_argument("--times", type=Path)
+    parser.add_argument("--work", type=int, default=0)
     parser.add_argument("--bare", action="store_true")
     own = sys.argv[1 : sys.argv.index("--")]
     options = parser.parse_args(own)
@@ -351,8 +423,10 @@ def main() -> None:
         fsdp_on_cpu.allow()
     if options.framework == "torchtitan":
         titan_on_cpu.allow()
+    if options.framework == "megatron":
+        megatron_on_cpu.allow()
     if options.times is not None:
-        write_times(options.times)
+        write_times(options.times, options.work)
     if options.bare:
         strip(options.framework)
     else:

@@ -5,6 +5,7 @@ process can create, written before the blow.
 """
 
 import ctypes
+import functools
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ from understudy.groups.fence import BEFORE_CHANGE, SharedFence
 from understudy.state.protected_state import local
 from understudy.training.job import Job
 from understudy.training.steps import Step
+from understudy_testkit import queued_device
 from understudy_testkit.faults.catalogue import Fault, FaultPoint, Kind
 
 _PEER_DELAY = 0.25
@@ -52,7 +54,7 @@ class Injector:
     def arm(self, block: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """`block`: a module in the middle of the model. The optimizer needs two parameter groups."""
         self._optimizer = optimizer
-        block.register_forward_pre_hook(lambda *_: self.at(FaultPoint.FORWARD))
+        block.register_forward_pre_hook(lambda *_: self._at_forward())
         block.register_full_backward_pre_hook(lambda *_: self._at_collective())
         optimizer.register_step_pre_hook(lambda *_: self.at(FaultPoint.BEFORE_FENCE))
         optimizer.register_step_post_hook(lambda *_: self.at(FaultPoint.AFTER_OPTIMIZER))
@@ -132,6 +134,13 @@ class Injector:
         for fault in self._due(place, self._job.rank):
             self._fire(fault)
 
+    def _at_forward(self) -> None:
+        """A fault in the queue strikes later, wherever the host is by then."""
+        for fault in self._due(FaultPoint.QUEUE, self._job.rank):
+            strike = functools.partial(self._fire, fault)
+            queued_device.installed().stream.call_after(fault.operations, strike)
+        self.at(FaultPoint.FORWARD)
+
     def _at_collective(self) -> None:
         """Strike while blocked: a thread does it, and a peer comes late so that the collective cannot complete."""
         for fault in self._due(FaultPoint.COLLECTIVE, self._job.rank):
@@ -203,6 +212,11 @@ def _strike(fault: Fault) -> None:
             _spin()
         case Kind.HOLD_GIL:
             ctypes.PyDLL(None).sleep(100_000)
+        case Kind.FAIL_DEVICE:
+            queued_device.installed().watchdog.fail_all()
+            threading.Timer(_DELAY, os.kill, [os.getpid(), signal.SIGKILL]).start()
+        case Kind.FAIL_NETWORK:
+            queued_device.installed().watchdog.fail_all()
         case Kind.DELAY:
             time.sleep(_DELAY)
         case Kind.ERROR:

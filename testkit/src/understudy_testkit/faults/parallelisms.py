@@ -133,19 +133,19 @@ def ddp_static(bare: nn.Sequential) -> Trained:
 
 
 def hsdp(bare: nn.Sequential, replicas: int = 2) -> Trained:
-    mesh = init_device_mesh("cpu", (replicas, dist.get_world_size() // replicas), mesh_dim_names=("rep", "shard"))
+    mesh = _mesh(bare, (replicas, dist.get_world_size() // replicas), ("rep", "shard"))
     _shard(bare, mesh)
     return Trained(bare, _middle(bare), functools.partial(_run, bare), _own_share())
 
 
 def fsdp(bare: nn.Sequential) -> Trained:
     """Sharded over all ranks: no rank has a twin."""
-    _shard(bare, init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("shard",)))
+    _shard(bare, _mesh(bare, (dist.get_world_size(),), ("shard",)))
     return Trained(bare, _middle(bare), functools.partial(_run, bare), _own_share())
 
 
 def tensor_and_data(bare: nn.Sequential) -> Trained:
-    mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("dp", "tp"))
+    mesh = _mesh(bare, (dist.get_world_size() // 2, 2), ("dp", "tp"))
     _split_blocks(_blocks(bare), mesh["tp"])
     run = _average(bare, mesh.get_group("dp"), functools.partial(_run, bare))
     return Trained(bare, _middle(bare), run, _share_of(mesh))
@@ -153,7 +153,7 @@ def tensor_and_data(bare: nn.Sequential) -> Trained:
 
 def sharded_and_tensor(bare: nn.Sequential) -> Trained:
     """FSDP2 with replicas, and tensor parallelism inside each shard: eight ranks."""
-    mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 4, 2), mesh_dim_names=("rep", "shard", "tp"))
+    mesh = _mesh(bare, (2, dist.get_world_size() // 4, 2), ("rep", "shard", "tp"))
     _split_blocks(_blocks(bare), mesh["tp"])
     _shard(bare, mesh["rep", "shard"])
     count = mesh["rep"].size() * mesh["shard"].size()
@@ -162,7 +162,7 @@ def sharded_and_tensor(bare: nn.Sequential) -> Trained:
 
 
 def experts_and_data(bare: nn.Sequential, width: int) -> Trained:
-    mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("dp", "ep"))
+    mesh = _mesh(bare, (dist.get_world_size() // 2, 2), ("dp", "ep"))
     experts = Experts(width, mesh.get_group("ep"))
     model = nn.Sequential(bare[0], experts, bare[1])
     dense = nn.ModuleList([bare[0], bare[1], experts.router])
@@ -178,14 +178,14 @@ def pipeline_and_data(bare: nn.Sequential, schedule: str, tensor: bool = False) 
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 
     shape = (dist.get_world_size() // 4, 2, 2) if tensor else (dist.get_world_size() // 2, 2)
-    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("dp", "pp", "tp")[: len(shape)])
+    mesh = _mesh(bare, shape, ("dp", "pp", "tp")[: len(shape)])
     group, place = mesh.get_group("pp"), mesh.get_local_rank("pp")
     parts = _parts(bare, 4 if schedule == "interleaved" else 2)
     own = list(range(place, len(parts), 2))
     model = nn.ModuleList([parts[number] for number in own])
     if tensor:
         _split_blocks([block for block in model.modules() if isinstance(block, Block)], mesh["tp"])
-    device = torch.device("cpu")
+    device = next(bare.parameters()).device
     stages = [PipelineStage(parts[number], number, len(parts), device, group=group) for number in own]
     made: ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B
     if schedule == "interleaved":
@@ -204,6 +204,11 @@ def pipeline_and_data(bare: nn.Sequential, schedule: str, tensor: bool = False) 
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def _mesh(bare: nn.Sequential, shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
+    """On the kind of device that the network is on."""
+    return init_device_mesh(next(bare.parameters()).device.type, shape, mesh_dim_names=names)
 
 
 def _blocks(bare: nn.Sequential) -> list[nn.Module]:

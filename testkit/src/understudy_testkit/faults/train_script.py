@@ -15,13 +15,18 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 import understudy
+from understudy.foundation.settings import WorkerSettings
 from understudy.state.protected_state import local
+from understudy_testkit import queued_device
 from understudy_testkit.faults import parallelisms
 from understudy_testkit.faults.catalogue import load_schedule
 from understudy_testkit.faults.injector import Injector
 from understudy_testkit.faults.parallelisms import Block, Trained
+from understudy_testkit.queued_device import plugins
+from understudy_testkit.queued_device.mutants import MUTANTS
 
 MODES = (
     *("ddp", "ddp-static", "hsdp", "fsdp", "tp-dp", "fsdp-tp", "ep-dp"),
@@ -60,6 +65,12 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--bf16", action="store_true", help="bf16 autocast")
     parser.add_argument("--save-load", action="store_true", help="protect nothing but functions that save and load")
     parser.add_argument("--fast", action="store_true", help="fused optimizer and bucket views, as one would for speed")
+    parser.add_argument(
+        "--device", choices=("cpu", "queued", "cuda"), default="cpu", help="queued: an emulated accelerator"
+    )
+    parser.add_argument("--fence", choices=("host", "device"), default="host", help="who waits at the fence")
+    parser.add_argument("--mutant", choices=sorted(MUTANTS), help="leave out what the product does for such a device")
+    parser.add_argument("--slow-queue", type=float, default=0.0, help="seconds before each operation of the device")
     parser.add_argument("--faults", type=Path, help="a schedule, see understudy_testkit.faults.catalogue")
     parser.add_argument("--proofs", type=Path, help="where faults leave their proofs")
     parser.add_argument("--gate", type=Path, help="a file with the number of the last step that may begin")
@@ -80,6 +91,22 @@ def build(options: argparse.Namespace) -> nn.Sequential:
     torch.manual_seed(7)
     blocks = nn.Sequential(*[Block(options.width, options.recompute, options.dropout) for _ in range(options.blocks)])
     return nn.Sequential(blocks, nn.Linear(options.width, options.width))
+
+
+def join(options: argparse.Namespace) -> understudy.Job:
+    if options.device == "cpu":
+        return understudy.join(seed=7)
+    if options.mutant:
+        MUTANTS[options.mutant]()
+    if options.device == "cuda":  # untested: no GPU was at hand
+        torch.use_deterministic_algorithms(True)
+        return understudy.join(seed=7, backend="nccl", fence=options.fence)
+    plugins.register()
+    if WorkerSettings.from_environment() is None:  # under torchrun nothing of ours takes the device
+        queued_device.install()
+    job = understudy.join(seed=7, backend=options.device, fence=options.fence)
+    queued_device.installed().stream.slow_down(options.slow_queue)
+    return job
 
 
 def spread(bare: nn.Sequential, options: argparse.Namespace) -> Trained:
@@ -106,9 +133,12 @@ def spread(bare: nn.Sequential, options: argparse.Namespace) -> Trained:
 
 
 def make_optimizer(model: nn.Module, options: argparse.Namespace) -> torch.optim.Optimizer:
-    """Two parameter groups, so that a fault can strike between their updates."""
+    """Two parameter groups, so that a fault can strike between their updates. A fused one takes one kind at a time."""
     parameters = list(model.parameters())
-    half = len(parameters) // 2
+    if options.fast:
+        parameters.sort(key=lambda one: isinstance(one, DTensor))
+    first = sum(not isinstance(one, DTensor) for one in parameters) if options.fast else 0
+    half = first if 0 < first < len(parameters) else len(parameters) // 2
     groups = [{"params": parameters[:half]}, {"params": parameters[half:]}]
     if options.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=0.05, momentum=0.9, fused=options.fast)
@@ -178,8 +208,8 @@ def main() -> None:
         for place, block in enumerate(bare[0].children()):
             if place != options.blocks // 2:  # faults strike there, and a hook cannot be compiled
                 block.compile(backend="aot_eager")
-    job = understudy.join(seed=7)
-    trained = spread(bare, options)
+    job = join(options)
+    trained = spread(bare.to(job.device), options)
     optimizer = make_optimizer(trained.model, options)
     scheduler = make_scheduler(optimizer)
     injector = None
@@ -204,7 +234,7 @@ def main() -> None:
     for step in injector.watch(steps) if injector else steps:
         with step:
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=options.bf16):
-                trained.run(step.batch())
+                trained.run(step.batch().to(job.device))
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad()

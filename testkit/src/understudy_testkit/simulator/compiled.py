@@ -22,6 +22,8 @@ _MESSAGES = tuple(f"understudy/protocol/{name}.py" for name in ("events", "comma
 _LEFT_OUT = (
     *_MESSAGES,
     "understudy_testkit/simulator/seeded_bugs.py",  # puts other rules in the place of real ones
+    "understudy_testkit/simulator/device_bugs.py",
+    "understudy_testkit/simulator/device_side_bugs.py",
     "understudy_testkit/simulator/compiled.py",
 )
 

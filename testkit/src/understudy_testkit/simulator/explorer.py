@@ -18,6 +18,9 @@ hearing its rank with being told it.
   noticed, a dead member cannot be told from one that does not move; and what it said before may be heard before.
 - The pool is refilled only right before a death: until then it cannot be told whether it was.
 - Before the first fault ranks are alike, so states that differ only in the names of ranks count as one.
+- The abort of a device's collectives happens together with the hearing that leads to it, and the draining with the
+report: nothing that starts in between sees anything else. That a device fails by itself is a fault, while it runs a
+collective; that its process dies of it, at any time later, is none.
 - When no fault is left, no further generation can open. Then only leaving the old generation is a race; everything
   else gives the same in any order and is played in one.
 - Numbers that only count (tries, deaths) are not part of a state; their limits are set out of reach.
@@ -35,6 +38,7 @@ from understudy.protocol.job import JobMachine
 from understudy.protocol.policy import Policy
 from understudy.protocol.requests import MoveRanks
 from understudy.protocol.stages import Stage
+from understudy_testkit.simulator.device import DeviceMember
 from understudy_testkit.simulator.invariants import Violation
 from understudy_testkit.simulator.member import SimulatedMember
 from understudy_testkit.simulator.phases import MemberPhase
@@ -48,7 +52,9 @@ Message = TypeVar("Message")
 Choice = tuple[str, MemberId]
 """What happens next, and to which member."""
 
-JOINED = frozenset({MemberPhase.APPLYING, MemberPhase.BETWEEN, MemberPhase.APPLYING_VERDICT, MemberPhase.LEAVING})
+JOINED = frozenset(
+    {MemberPhase.APPLYING, MemberPhase.BETWEEN, MemberPhase.APPLYING_VERDICT, MemberPhase.LEAVING, MemberPhase.DRAINING}
+)
 RESTING = frozenset({MemberPhase.UNWOUND, MemberPhase.ENDED, MemberPhase.FINISHED})
 MOST_TICKS = 3
 KILLED = Cause(kind=CauseKind.SIGNAL, detail="killed by signal 9", exit_code=-9)
@@ -127,21 +133,36 @@ class Branch(World):
             for id_, member in self.members.items()
             if member.phase not in RESTING and member.can_move(self)
         ]
+        devices = self._devices()
+        moves += [("device runs", id_) for id_, member in devices.items() if member.device_can_run(self)]
         hears = [("member hears", id_) for id_ in self.downward]
-        if not self.faults and not self.moves and not self.machine.roster.understudies:
+        doomed = [id_ for id_, member in devices.items() if member.failing]
+        if not self.faults and not doomed and not self.moves and not self.machine.roster.understudies:
             if heard:
                 return (heard[0],)
             if self.machine.stage is not Stage.STOPPING and (moves or hears):
                 return ((moves or hears)[0],)
         choices: list[Choice] = [*heard, *moves, *hears]
+        ways = ["kill"] if self.machine.pool.state.refill_at is None else ["kill", "refill, then kill"]
+        choices += [(way, id_) for id_ in (self.members if self.faults else doomed) for way in ways]
         if self.faults:
-            ways = ["kill"] if self.machine.pool.state.refill_at is None else ["kill", "refill, then kill"]
-            choices += [(way, id_) for id_ in self.members for way in ways]
+            fit = (id_ for id_, member in devices.items() if member.can_fail)
+            choices += [("device fails", id_) for id_ in fit]
         if self.moves and self.machine.refusal(self._request()) is None:
             choices.append(("ask for a move", MACHINE))
         if not (heard or moves or hears):
             choices.append(("time passes", MACHINE))
         return tuple(choices)
+
+    def _devices(self) -> dict[MemberId, DeviceMember]:
+        if not self.script.devices:
+            return {}
+        return {id_: member for id_, member in self.members.items() if isinstance(member, DeviceMember)}
+
+    def _own_device(self, id_: MemberId) -> DeviceMember:
+        member = self.own(id_)
+        assert isinstance(member, DeviceMember)
+        return member
 
     def happen(self, choice: Choice) -> None:
         what, id_ = choice
@@ -154,6 +175,11 @@ class Branch(World):
                 member = self.own(id_)
                 member.hear(_first(self.downward, id_), self)
                 self._join_moves(member)
+            case "device runs":
+                self._own_device(id_).run_device(self)
+            case "device fails":
+                self.faults, self.untouched = self.faults - 1, False
+                self._own_device(id_).fail(self)
             case "ask for a move":
                 self.moves -= 1
                 self.untouched = False
@@ -186,7 +212,11 @@ class Branch(World):
         return MoveRanks(at=0.0, ranks=(Rank(0),), reason="the explorer asks")
 
     def _let_time_pass(self) -> None:
-        """All members wait: whatever was not answered is said again. That must help soon."""
+        """All members wait: whatever was not answered is said again. That must help soon. An agent would see that a
+        member without contact waits, even if the machine had no use for its word when that came."""
+        for member in self._devices().values():
+            if member.phase is MemberPhase.WITHOUT_CONTACT:
+                self.handle(member.contact_lost(self.now))
         generation, count = self.ticks
         count = count + 1 if generation == self.machine.generation else 1
         self.ticks = (self.machine.generation, count)
@@ -196,7 +226,9 @@ class Branch(World):
         self.handle(ev.Tick(at=deadline))
 
     def _kill(self, id_: MemberId) -> None:
-        self.faults -= 1
+        member = self.members[id_]
+        if not (isinstance(member, DeviceMember) and member.failing):
+            self.faults -= 1
         self.untouched = False
         self.end(self.own(id_), KILLED)
 
@@ -212,6 +244,7 @@ class Branch(World):
         if not self.meetings:
             return
         standing = {member.meeting for member in self.members.values() if member.alive}
+        standing.update(*(member.concerned() for member in self._devices().values()))
         current = {member.acting for member in self.members.values() if member.alive and member.heard == member.acting}
         self.meetings = {
             meeting: guests

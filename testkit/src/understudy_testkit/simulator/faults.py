@@ -25,6 +25,7 @@ class FaultKind(enum.Enum):
     TRACE = "debugger"  # held by a debugger for a while
     ERROR = "script error"  # the script raises, for a reason that passes
     LIVELOCK = "livelock"  # from now on no collective comes to its end, and nothing is lost
+    DEVICE = "device"  # its device aborts what it runs, by itself; mostly the process dies of it
     POISON = "poison"  # it can take part in no new world, unnoticed until there is to be one
 
 
@@ -86,11 +87,16 @@ NAMES: dict[MemberPhase, str] = {
     MemberPhase.ESTABLISHING: Moment.FIRST_STEP.value,
     MemberPhase.LEAVING: "leaving",
     MemberPhase.AWAITING: MemberPhase.AWAITING.value,
+    MemberPhase.ARRIVING: Moment.FENCE.value,
+    MemberPhase.CONFIRMING: Moment.FENCE.value,
+    MemberPhase.WITHOUT_CONTACT: Moment.COLLECTIVE.value,
+    MemberPhase.DRAINING: Moment.STOP.value,
 }
 """Under which name a fault is counted whose victim had moved on to this place when it struck."""
 
 FIRST_STEP_PHASES = frozenset(
     {MemberPhase.COMPUTING, MemberPhase.COLLECTIVE, MemberPhase.FENCE, MemberPhase.APPLYING, MemberPhase.ESTABLISHING}
+    | {MemberPhase.ARRIVING, MemberPhase.WITHOUT_CONTACT}
 )
 IN_STEP = frozenset({Moment.COMPUTING, Moment.COLLECTIVE, Moment.FENCE, Moment.APPLYING, Moment.AFTER_APPLY})
 AT_ONCE = frozenset({Moment.AFTER_APPLY, Moment.BETWEEN_STEPS, Moment.STOP, Moment.DONATE, Moment.RESUME})

@@ -9,6 +9,8 @@
 7. The job ends: with all ranks holding all steps, or with a stop whose reason is true.
 8. No member is ended for being slow, except by the rules of `protocol.liveness`; and never the last holder of a state.
 9. No host holds more ranks than it has places (checked by `cluster`).
+10. What an aborted collective leaves behind, on its own device or on another rank's, is never part of a state.
+11. No process is put on a device that was lost, and no two ranks have the same one (checked by `device_losses`).
 
 Checks are made where something changes, so that they cost the same however many ranks there are. Knows the world's
 ground truth (what each simulated member really holds), which the protocol never sees.
@@ -129,11 +131,11 @@ class Invariants:
         self.by_rank = {rank: min(steps, command.step) for rank, steps in self.by_rank.items()}
 
     def _would_lose(self, step: int) -> bool:
-        """With a fence, whatever any rank (even a dead one) has committed must stay. Without one, a step that only
-        dead ranks had applied is run again and gives the same; what a survivor has applied must stay."""
-        if self.script.fenced:
+        """With a fence, whatever any rank (even a dead one) has committed must stay. Without one, or on devices, a step
+        that only dead ranks had applied is run again and gives the same; what a survivor has applied must stay."""
+        if self.script.fenced and not self.script.devices:
             return step < self.committed
-        return any(member.state is not None and len(member.state) > step for member in self._living())
+        return any(member.holds is not None and member.holds > step for member in self._living())
 
     def _on_start_over(self, heard_of_commit: bool) -> None:
         """Only if all members that committed the first step die before the machine heard of it may it be done again."""
@@ -177,19 +179,24 @@ class Invariants:
         if member.acting < self.verdict[0] and not member.forsaken:
             raise Violation(f"4: {member.id} applies a step for the old generation {member.acting}")
 
-    def on_committed(self, member: SimulatedMember) -> None:
-        assert member.state is not None
+    def on_committed(self, member: SimulatedMember, steps: int | None = None) -> None:
+        """`steps`: how many are committed; None for all that it holds."""
+        committed = member.holds if steps is None else steps
+        assert committed is not None
+        if committed > (member.certainly_holds() or 0):
+            raise Violation(f"2: {member.id} records step {committed - 1}, which its device may not apply")
         if not member.forsaken:
-            self.committed = max(self.committed, len(member.state))
+            self.committed = max(self.committed, committed)
             if member.rank is not None:
-                self.by_rank[member.rank] = max(self.by_rank.get(member.rank, 0), len(member.state))
+                self.by_rank[member.rank] = max(self.by_rank.get(member.rank, 0), committed)
                 ever = self.ever_committed.get(member.rank, 0)
-                self.ever_committed[member.rank] = max(ever, len(member.state))
+                self.ever_committed[member.rank] = max(ever, committed)
 
     def on_resumed(self, member: SimulatedMember) -> None:
         self._check_state(member)
-        if self.verdict[0] == member.acting and member.holds != self.verdict[1]:
-            raise Violation(f"3: {member.id} resumes at {member.holds}, the verdict is step {self.verdict[1]}")
+        assert member.state is not None
+        if self.verdict[0] == member.acting and len(member.state) != self.verdict[1]:
+            raise Violation(f"3: {member.id} resumes at {len(member.state)}, the verdict is step {self.verdict[1]}")
 
     def on_exit(self, member: SimulatedMember) -> None:
         assert member.rank is not None
@@ -197,5 +204,7 @@ class Invariants:
         self.ended[member.rank] = member.state
 
     def _check_state(self, member: SimulatedMember) -> None:
+        if member.state is not None and any(step < 0 for step in member.state):
+            raise Violation(f"10: {member.id} (rank {member.rank}) has applied what an aborted collective left behind")
         if member.state is None or member.state != tuple(range(len(member.state))):
             raise Violation(f"2: the state of {member.id} (rank {member.rank}) is {member.state}: not every step once")

@@ -94,6 +94,10 @@ class SimulatedMember:
     def holds(self) -> StepNumber | None:
         return None if self.state is None else StepNumber(len(self.state))
 
+    def certainly_holds(self) -> StepNumber | None:
+        """Whatever happens to others."""
+        return self.holds
+
     @property
     def twin_key(self) -> str:
         assert self.rank is not None
@@ -169,10 +173,10 @@ class SimulatedMember:
             self.boundary = command.generation, command.boundary
 
     def _on_ask_step(self, command: AskStep, world: Surroundings) -> None:
-        if command.generation != self.acting or self.heard > self.acting or self.state is None:
+        if command.generation != self.acting or self.heard > self.acting or self.holds is None:
             world.on_stale(self, command)
             return
-        step = StepNumber(max(self.attempt, len(self.state)))
+        step = StepNumber(max(self.attempt, self.holds))
         world.send(self, ev.StepTold(at=world.now, member=self.id, generation=self.acting, step=step))
 
     def _on_ask_checkpoints(self, command: AskCheckpoints, world: Surroundings) -> None:
@@ -296,7 +300,7 @@ class SimulatedMember:
             case MemberPhase.COMPUTING:
                 if not self._unwind_if_abandoned(world):
                     self._meet(world, MemberPhase.COLLECTIVE)
-            case MemberPhase.COLLECTIVE if self.script.fenced:
+            case MemberPhase.COLLECTIVE if self.script.waits_at_fence:
                 self._finish_saving(world)
                 self._meet(world, MemberPhase.FENCE)
                 self.arrived = True
@@ -354,21 +358,21 @@ class SimulatedMember:
     # -- parts of moves -----------------------------------------------------------------------------------------------
 
     def _begin_step(self, world: Surroundings) -> None:
-        assert self.state is not None
-        match what_next(len(self.state), self.script.steps, abandoned=self._at_boundary()):
+        assert self.holds is not None
+        match what_next(self.holds, self.script.steps, abandoned=self._at_boundary()):
             case Next.RECOVER:
                 self._unwind(world)
             case Next.FINISH:
                 self.enter(MemberPhase.FINISHED)
                 self._ask_for_release(world)
             case Next.STEP:
-                self.attempt = len(self.state)
+                self.attempt = self.holds
                 self.enter(MemberPhase.COMPUTING)
 
     def _at_boundary(self) -> bool:
         """Has it come to where it was to leave its generation? The end of the script is as good."""
-        assert self.state is not None
-        if self.boundary is None or len(self.state) < min(self.boundary[1], self.script.steps):
+        assert self.holds is not None
+        if self.boundary is None or self.holds < min(self.boundary[1], self.script.steps):
             return False
         self.heard, self.boundary = max(self.heard, self.boundary[0]), None
         return True

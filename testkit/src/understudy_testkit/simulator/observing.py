@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 QUIET = 0.5  # seconds
 _SUSPICIOUS = 5.0
 _RECOVERS = frozenset({MemberPhase.UNWOUND, MemberPhase.AWAITING, MemberPhase.RECEIVING, MemberPhase.GIVING})
-_WAITS = MEETING_PHASES | _RECOVERS | {MemberPhase.FINISHED}
+_WAITS = MEETING_PHASES | _RECOVERS | {MemberPhase.FINISHED, MemberPhase.CONFIRMING, MemberPhase.WITHOUT_CONTACT}
 _IN_STEP = frozenset(
     {MemberPhase.COMPUTING, MemberPhase.COLLECTIVE, MemberPhase.FENCE, MemberPhase.APPLYING, MemberPhase.ESTABLISHING}
+    | {MemberPhase.ARRIVING, MemberPhase.CONFIRMING, MemberPhase.WITHOUT_CONTACT}
 )
 _NOT_SEEN = frozenset({MemberPhase.STARTING, MemberPhase.LEAVING, MemberPhase.ENDED})
 _SLACK = 0.3  # seconds for news to travel

@@ -15,6 +15,12 @@ Meeting = tuple[int, str, int]
 """A collective or a barrier: its generation, its name, and the step."""
 
 
+def garbage_of(collective: Meeting) -> Meeting:
+    """Under which it is kept who has aborted that collective before their device had completed it."""
+    generation, name, step = collective
+    return generation, f"garbage {name}", step
+
+
 class MemberPhase(enum.Enum):
     STARTING = "starting"  # a process that has not said hello
     IDLE = "idle"  # a spare, or a founding member that was not told its rank yet
@@ -22,11 +28,15 @@ class MemberPhase(enum.Enum):
     REHEARSING = "rehearsing"  # joiner: setup and one step in a sandbox
     COMPUTING = "computing"
     COLLECTIVE = "in collective"
+    ARRIVING = "arriving"  # the device is done and nothing was lost: about to say so at the fence
     FENCE = "at fence"
     APPLYING = "applying"
     ESTABLISHING = "establishing"  # the barrier after the first step
     BETWEEN = "between steps"
     EVALUATING = "evaluating"  # a collective between two steps
+    CONFIRMING = "confirming"  # reads the flags of all steps that it has left behind
+    WITHOUT_CONTACT = "without contact"  # its device has aborted by itself; waits to hear why
+    DRAINING = "draining"  # left its generation; what its device was given still runs
     UNWOUND = "unwound"  # left its generation, waits for the verdict
     APPLYING_VERDICT = "applying by verdict"
     REGROUPING = "regrouping"
@@ -54,6 +64,8 @@ INTERRUPTIBLE = MEETING_PHASES | {
     MemberPhase.FINISHED,
     MemberPhase.SETUP,
     MemberPhase.BETWEEN,
+    MemberPhase.CONFIRMING,
+    MemberPhase.WITHOUT_CONTACT,
     MemberPhase.UNWOUND,
 }
 """Where the news of a newer generation is obeyed at once; elsewhere the member first comes to the end of the place."""
@@ -67,10 +79,12 @@ class Surroundings(Protocol):
     def send(self, member: "SimulatedMember", event: ev.Event) -> None: ...
     def arrive(self, member: "SimulatedMember", meeting: Meeting) -> None: ...
     def is_complete(self, meeting: Meeting) -> bool: ...
+    def contaminate(self, member: "SimulatedMember", collective: Meeting) -> None: ...
+    def is_contaminated(self, collective: Meeting) -> bool: ...
     def donor(self, receiver: "SimulatedMember") -> "SimulatedMember | None": ...
     def on_acting(self, member: "SimulatedMember") -> None: ...
     def on_applied(self, member: "SimulatedMember") -> None: ...
-    def on_committed(self, member: "SimulatedMember") -> None: ...
+    def on_committed(self, member: "SimulatedMember", steps: int | None = None) -> None: ...
     def on_resumed(self, member: "SimulatedMember") -> None: ...
     def on_stale(self, member: "SimulatedMember", command: Command) -> None: ...
     def on_exit(self, member: "SimulatedMember") -> None: ...

@@ -27,6 +27,8 @@ KINDS: dict[Code, str] = {
     Code.NO_HOST: "no usable host",
     Code.HOSTS_FULL: "no usable host",
     Code.PLACES_TAKEN: "no usable host",
+    Code.NO_DEVICE: "no usable device",
+    Code.TOO_FEW_DEVICES: "no usable device",
     Code.NO_ROOM: "no usable host",
     Code.NO_ROOM_FOR_WORLD: "no usable host",
     Code.HOSTS_MISSING: "hosts never came",
@@ -63,6 +65,8 @@ def _what_is_wrong(stop: StopJob, world: "World") -> str | None:
         return "the world could make progress, but stopped"
     if kind == "hosts never came" and world.machine.generation:
         return "the world had been founded, but the job stopped"
+    if kind == "no usable device" and not world.lost_devices:
+        return "no device was lost, but the job stopped"
     if kind == "no spares allowed" and world.machine.policy.spares:
         return "spares were allowed, but the job stopped"
     return None

@@ -29,10 +29,14 @@ class Script:
     tail_length: int = 0  # collectives of one
     replaceable: bool = False  # the world can go on without a replica
     only_loss: bool = False  # bad state shows in the loss, and not in the parameters
+    devices: bool = False  # ranks compute on devices, which complete later what their hosts have started
+    ahead: int = 0  # steps that hosts may be ahead of flags on their devices; 0: the host waits at the fence
 
     def __post_init__(self) -> None:
         if not self.fenced and (self.shards != 1 or self.crossed):
             raise ValueError("a world without a fence needs every rank to be a twin of every other")
+        if self.ahead and not (self.devices and self.shards == 1 and not self.crossed):
+            raise ValueError("only devices decide at the fence, and only where every rank is a twin of every other")
 
     def replica(self, rank: Rank) -> tuple[Rank, ...]:
         """The ranks that together hold one of each piece, this one among them. Empty: the world cannot do without."""
@@ -40,6 +44,16 @@ class Script:
             return ()
         first = rank - rank % self.shards
         return tuple(Rank(number) for number in range(first, first + self.shards))
+
+    @property
+    def waits_at_fence(self) -> bool:
+        """On devices even a world of twins does: to copy what a twin has applied helps only if that was no garbage."""
+        return self.fenced or self.devices
+
+    @property
+    def reads_state(self) -> bool:
+        """Does a host look at the state after a step? Then it waits for its device."""
+        return bool(self.check_replicas_every or self.peer_snapshot_every or self.tail_every)
 
     def has_tail(self, state: State) -> bool:
         """Do ranks communicate after the last step in this state?"""

@@ -41,8 +41,8 @@ class ScriptedSimulation(Simulation):
         self.decisions += [command for command in commands if isinstance(command, RecordDecision)]
         super().obey(commands, heard_of_commit)
 
-    def on_committed(self, member: SimulatedMember) -> None:
-        super().on_committed(member)
+    def on_committed(self, member: SimulatedMember, steps: int | None = None) -> None:
+        super().on_committed(member, steps)
         while self._acts and self._acts[0].step <= (member.holds or 0):
             self._begin_act(self._acts.pop(0))
 

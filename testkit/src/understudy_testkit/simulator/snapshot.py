@@ -18,6 +18,8 @@ from understudy.protocol.commands import (
     ResumeAt,
 )
 from understudy.protocol.job import JobMachine
+from understudy_testkit.simulator.device import DeviceMember
+from understudy_testkit.simulator.device_side import DeviceSideMember
 from understudy_testkit.simulator.member import SimulatedMember
 
 if TYPE_CHECKING:
@@ -117,7 +119,7 @@ def _machine(machine: JobMachine) -> Snapshot:
         frozenset(machine.ending.finished),
         frozenset(machine.ending.left),
         machine.released,
-        machine.pool.state.refill_at is not None,
+        (machine.pool.state.refill_at is not None, machine.watchdog.state.contact_lost is not None),
     )
 
 
@@ -143,7 +145,13 @@ def _member(member: SimulatedMember) -> Snapshot:
         (member.leaves, member.saves, member.poisoned),
         (member.tail, member.in_tail, member.resumes_in_tail),
         (member.corrupt, member.copies, member.kept, member.saving, member.spoilt, member.watches_until),
+        (member.queue, member.garbage, member.aborted, member.failing) if isinstance(member, DeviceMember) else (),
+        _of_device_side(member) if isinstance(member, DeviceSideMember) else (),
     )
+
+
+def _of_device_side(member: DeviceSideMember) -> Snapshot:
+    return (member.flags_aborted, member.goes_on_at, member.unread, member.results, member.old_sums)
 
 
 def _event(event: ev.Event) -> Snapshot:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def after_commit(member: "SimulatedMember", world: "Surroundings") -> None:
-    assert member.state is not None
-    step = StepNumber(len(member.state))
+    assert member.state is not None and member.holds is not None
+    step = member.holds
     watched = step <= member.watches_until
     if watched and member.spoilt:
         world.on_committed(member)

@@ -27,9 +27,11 @@ from understudy.protocol.commands import (
 from understudy.protocol.hosts import THIS_HOST
 from understudy.protocol.job import JobMachine
 from understudy.protocol.sentences import sentence
+from understudy_testkit.simulator.device import DeviceMember
+from understudy_testkit.simulator.device_side import DeviceSideMember
 from understudy_testkit.simulator.invariants import Invariants, Violation
 from understudy_testkit.simulator.member import SimulatedMember
-from understudy_testkit.simulator.phases import Meeting, MemberPhase
+from understudy_testkit.simulator.phases import Meeting, MemberPhase, garbage_of
 from understudy_testkit.simulator.script import Script, State
 
 
@@ -48,6 +50,7 @@ class World(ABC):
         self.stale: Counter[str] = Counter()
         self.outcome: StopJob | None = None
         self.state_was_damaged = False
+        self.lost_devices: set[int] = set()  # of which the machine was told
 
     # -- for subclasses ---------------------------------------------------------------------------------------------
 
@@ -103,7 +106,7 @@ class World(ABC):
     def _carry_out(self, command: Command) -> None:
         match command:
             case StartMember():
-                member = SimulatedMember(command.member, self.script)
+                member = self._kind()(command.member, self.script)
                 self.members[member.id] = member
                 self.on_started(member)
             case AssignRank():
@@ -119,6 +122,11 @@ class World(ABC):
                 self.kill_for(self.own(command.member), command)
             case StopJob():
                 self.outcome = command
+
+    def _kind(self) -> type[SimulatedMember]:
+        if self.script.ahead:
+            return DeviceSideMember
+        return DeviceMember if self.script.devices else SimulatedMember
 
     def _tell(self, ids: tuple[MemberId, ...], command: Command) -> None:
         for id_ in ids:
@@ -146,6 +154,15 @@ class World(ABC):
         absent = self.absent_in.get(meeting[0], 0)
         return self.meetings.get(meeting, 0) | absent == self.script.all_ranks
 
+    def contaminate(self, member: SimulatedMember, collective: Meeting) -> None:
+        """A member aborts a collective that its device has not completed."""
+        assert member.rank is not None
+        garbage = garbage_of(collective)
+        self.meetings[garbage] = self.meetings.get(garbage, 0) | 1 << member.rank
+
+    def is_contaminated(self, collective: Meeting) -> bool:
+        return garbage_of(collective) in self.meetings
+
     def donor(self, receiver: SimulatedMember) -> SimulatedMember | None:
         """A member to take the state from, once everything that the receiver needs can be had from its donors."""
         if receiver.from_copy:
@@ -166,7 +183,7 @@ class World(ABC):
     def _giver(self, rank: Rank, step: int | None, leaver: bool) -> SimulatedMember | None:
         """`step`: the state that it must hold; None if it gives a copy of another rank's."""
         member = self._leaver_of(rank) if leaver else self.invariants.actor(rank)
-        able = member is not None and member.alive and not member.hung and step in (None, member.holds)
+        able = member is not None and member.alive and not member.hung and step in (None, member.certainly_holds())
         return member if able else None
 
     def _leaver_of(self, rank: Rank) -> SimulatedMember | None:
@@ -178,8 +195,8 @@ class World(ABC):
     def on_applied(self, member: SimulatedMember) -> None:
         self.invariants.on_applied(member)
 
-    def on_committed(self, member: SimulatedMember) -> None:
-        self.invariants.on_committed(member)
+    def on_committed(self, member: SimulatedMember, steps: int | None = None) -> None:
+        self.invariants.on_committed(member, steps)
 
     def on_resumed(self, member: SimulatedMember) -> None:
         self.invariants.on_resumed(member)
