@@ -276,9 +276,9 @@ async def _lead(leader: Leader, state_store: StateStore, log: Log) -> int | None
         log.tell("deposed", f"not leading any more: {leader.why_over}; standing by")
         return None
     text = f"the job {stop.outcome.value}: {sentence(stop.reason)}"
-    log.tell("end", text, exit_code=stop.exit_code, reason=stop.reason.code)
     if leader.coordinator is not None:
         log.tell("goodput", leader.coordinator.goodput.sentence())
+    log.tell("end", text, exit_code=stop.exit_code, reason=stop.reason.code)
     with contextlib.suppress(Deposed):
         await _farewell(leader, log)
         await leader.record_farewell()

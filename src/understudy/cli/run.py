@@ -138,8 +138,8 @@ async def _run(
         terminal.close()
         await files.drain(_LAST_WORDS)
         files.close()
-    terminal.end(stop)
     terminal.tell("goodput", coordinator.goodput.sentence())
+    terminal.end(stop)  # the last line, for whoever reads lines until it
     return stop
 
 
