@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from understudy.coordinator.coordinator import Coordinator
 from understudy.foundation.clock import SetClock
 from understudy.foundation.ids import Generation, MemberId, StepNumber
+from understudy.ledger.goodput import Goodput
 from understudy.ledger.records import DecisionRecord, RecoveryRecord, TransferRecord
 from understudy.protocol import commands as cmd
 from understudy.protocol import events as ev
@@ -61,11 +62,13 @@ class Play:
 
     def __init__(self, policy: Policy | None = None) -> None:
         self.clock, self.effects, self.journal = SetClock(), RememberedEffects(), RememberingJournal()
+        self.accounts: list[Goodput] = []
         self.coordinator = Coordinator(
             JobMachine(policy or Policy(world_size=2, spares=1)),
             effects=self.effects,
             clock=self.clock,
             journals=(self.journal,),
+            accounts=self.accounts.append,
         )
 
     def begin(self) -> None:

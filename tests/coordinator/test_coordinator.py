@@ -86,6 +86,15 @@ def test_every_decision_is_written_with_its_reason() -> None:
     assert decision.reason == sentence(decision.why) and "signal 9" in decision.reason
 
 
+def test_the_account_of_a_job_is_opened_at_its_start() -> None:
+    """Not with the first recovery: the thread that writes it would be one that grew."""
+    play = Play()
+    play.begin()
+    assert [account.total for account in play.accounts] == [0.0]
+    play.lose("m-1", at=10.0)
+    assert len(play.accounts) == 1  # the next when the recovery has ended
+
+
 def test_a_generation_is_stored_before_anybody_hears_of_it() -> None:
     order: list[str] = []
 

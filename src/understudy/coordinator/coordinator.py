@@ -48,7 +48,8 @@ class Coordinator:
         accounts: Callable[[Goodput], None] = lambda _: None,
     ) -> None:
         """`say`: hears of a journal that fails. `devices`: of the only host, where it is the only one. `accounts`: is
-        given the job's goodput when a recovery has ended, and at the end."""
+        given the job's goodput at the start (a disk that takes nothing is found then), when a recovery has ended, and
+        at the end."""
         self.machine, self._devices = machine, devices
         self._effects, self._clock, self._journals = effects, clock, Journals(journals, say)
         self._generations: GenerationStore = generations or MemoryGenerations()
@@ -157,7 +158,7 @@ class Coordinator:
         for command in commands:
             recovery = self._recovery_clock.on_command(event, command)
             self.goodput_clock.on_command(command)
-            if isinstance(command, cmd.StopJob):
+            if isinstance(command, cmd.StopJob) or _starts(command):
                 self._accounts(self.goodput)
             self._orders.append(command)
             if recovery is not None:
@@ -236,3 +237,7 @@ class Coordinator:
             step=decision.step,
         )
         self._journals.append(record)
+
+
+def _starts(command: cmd.Command) -> bool:
+    return isinstance(command, cmd.RecordDecision) and command.kind is cmd.DecisionKind.START
