@@ -152,6 +152,18 @@ def of_a_group() -> dict[str, Any]:
     }
 
 
+def of_batches() -> dict[str, Any]:
+    """Of the group that `of_a_group` has made: a batch that is never ended."""
+    group, device = _kept[-1], torch.device("cuda")
+    return {
+        "end of none": error_of(lambda: group._end_coalescing(device)),
+        "begin": error_of(lambda: group._start_coalescing(device)),
+        "second begin": error_of(lambda: group._start_coalescing(device)),
+        "end": error_of(lambda: group._end_coalescing(device)),
+        "begin behind it": error_of(lambda: group._start_coalescing(device)),
+    }
+
+
 def main() -> None:
     if not dist.is_nccl_available():
         facts: dict[str, Any] = {}
@@ -161,6 +173,7 @@ def main() -> None:
         facts = {
             "options": of_options(), "calls": of_calls_before_forming(), "forming": of_forming(),
             "mutex": of_the_mutex(), "abort": of_abort(), "names": of_names(), "group": of_a_group(),
+            "batches": of_batches(),
         }  # fmt: skip
     print(json.dumps(facts), flush=True)
     os._exit(0)

@@ -122,3 +122,11 @@ def test_a_group_of_torch_has_the_flag_and_groups_that_a_script_makes_have_not(f
     assert group["type"] == "ProcessGroupNCCL2" and group["flag"] and not group["bound"]
     assert "No backend type associated with device type cpu" in group["tensor of the host"]
     assert "requires at least one CUDA device" in group["new_group without the flag"]
+
+
+def test_a_batch_is_open_until_it_is_ended(facts: Any) -> None:
+    """What `groups.open_batches` is for."""
+    batches = facts["batches"]
+    assert "without a matching startCoalescing" in batches["end of none"]
+    assert "a batch is already active" in batches["second begin"]
+    assert batches["begin"] == batches["end"] == batches["begin behind it"] == ""

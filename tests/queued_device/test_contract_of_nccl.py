@@ -1,4 +1,4 @@
-"""The nine rules by which the emulated backend is like NCCL, each with a test that fails without it."""
+"""The ten rules by which the emulated backend is like NCCL, each with a test that fails without it."""
 
 import signal
 import subprocess
@@ -371,3 +371,43 @@ def test_9_memory_that_a_collective_has_still_to_write_is_not_read() -> None:
             tensor.numpy()
         finally:
             one.device.unwatch()
+
+
+# -- 10 ---------------------------------------------------------------------------------------------------------------
+
+
+def test_10_a_batch_stays_open_over_an_abort_and_takes_what_comes() -> None:
+    with world() as made:
+        one, other = made.ranks
+        one.backend.start_coalescing()
+        one.backend.send([one.full(1.0)], 1, 0)
+        for rank in made.ranks:
+            rank.backend.abort()
+        with pytest.raises(dist.DistBackendError):  # the step is cut short here
+            one.backend.recv([one.full(0.0)], 1, 0)
+        made.form()
+        got = one.full(0.0)
+        assert one.backend.recv([got], 1, 0) is None  # nothing to wait for: whoever asked takes it for done
+        other.backend.send([other.full(2.0)], 0, 0)
+        assert one.device.drain(SOON) and got.tolist() == [0.0] * 4  # it is in the old batch
+        with pytest.raises(RuntimeError, match="open already"):
+            one.backend.start_coalescing()
+        other.backend.abort()
+
+
+def test_10_a_batch_that_is_ended_while_its_communicator_is_broken_sends_nothing() -> None:
+    with world() as made:
+        one, other = made.ranks
+        one.backend.start_coalescing()
+        one.backend.send([one.full(1.0)], 1, 0)
+        for rank in made.ranks:
+            rank.backend.abort()
+        with pytest.raises(dist.DistBackendError):
+            one.backend.end_coalescing()
+        made.form()
+        got = one.full(0.0)
+        one.backend.recv([got], 1, 0)
+        other.backend.send([other.full(2.0)], 0, 0)
+        assert one.device.drain(SOON) and got.tolist() == [2.0] * 4
+        with pytest.raises(RuntimeError, match="no batch is open"):
+            one.backend.end_coalescing()

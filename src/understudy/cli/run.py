@@ -139,7 +139,7 @@ async def _run(
         await files.drain(_LAST_WORDS)
         files.close()
     terminal.tell("goodput", coordinator.goodput.sentence())
-    terminal.end(stop)  # the last line, for whoever reads lines until it
+    terminal.end(stop)  # programs read lines until this one
     return stop
 
 

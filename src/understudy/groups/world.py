@@ -33,6 +33,7 @@ from torch.distributed.distributed_c10d import GroupName
 
 from understudy.errors import RegroupError, StepAbandoned
 from understudy.foundation.ids import Generation, Rank
+from understudy.groups import open_batches
 from understudy.groups.alone import StandIns
 from understudy.groups.bridges import Bridge, Pair
 from understudy.groups.connecting import Backends
@@ -217,6 +218,7 @@ class World:
     ) -> None:
         if self._abandoned():
             raise StepAbandoned(f"generation {generation} was abandoned during its regroup")
+        open_batches.close(group, self.device)
         self.make_real(name, group)
         present = [rank for rank in self.members(group) if rank not in absent]
         backend = self._backends.free(name, group)

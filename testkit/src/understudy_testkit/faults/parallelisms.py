@@ -5,6 +5,7 @@ Each way gives back what the script needs to know: what to protect, where a faul
 
 import functools
 import itertools
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -201,6 +202,17 @@ def pipeline_and_data(bare: nn.Sequential, schedule: str, tensor: bool = False) 
 
     struck = next(block for block in model.modules() if isinstance(block, Block))
     return Trained(model, struck, _average(model, mesh.get_group("dp"), run), _share_of(mesh))
+
+
+def slow_down_batches(seconds: float) -> None:
+    """A host that takes its time between the begin of a batch and its messages, so that a fault finds it there."""
+    begin = dist.ProcessGroup._start_coalescing
+
+    def begin_and_wait(group: dist.ProcessGroup, device: torch.device) -> None:
+        begin(group, device)
+        time.sleep(seconds)
+
+    dist.ProcessGroup._start_coalescing = begin_and_wait  # type: ignore[method-assign, assignment]
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------

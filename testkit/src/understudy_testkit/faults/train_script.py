@@ -71,6 +71,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--fence", choices=("host", "device"), default="host", help="who waits at the fence")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="leave out what the product does for such a device")
     parser.add_argument("--slow-queue", type=float, default=0.0, help="seconds before each operation of the device")
+    parser.add_argument("--slow-batches", type=float, default=0.0, help="seconds behind the begin of a batch")
     parser.add_argument("--faults", type=Path, help="a schedule, see understudy_testkit.faults.catalogue")
     parser.add_argument("--proofs", type=Path, help="where faults leave their proofs")
     parser.add_argument("--gate", type=Path, help="a file with the number of the last step that may begin")
@@ -106,6 +107,8 @@ def join(options: argparse.Namespace) -> understudy.Job:
         queued_device.install()
     job = understudy.join(seed=7, backend=options.device, fence=options.fence)
     queued_device.installed().stream.slow_down(options.slow_queue)
+    if options.slow_batches:
+        parallelisms.slow_down_batches(options.slow_batches)
     return job
 
 

@@ -138,10 +138,14 @@ class QueuedBackend(Formation):
     # -- several as one -----------------------------------------------------------------------------------------------
 
     def start_coalescing(self) -> None:
+        if self._collected is not None:
+            raise RuntimeError("a batch is open already")
         self._collected = []
 
     def end_coalescing(self) -> Any:
-        collected, self._collected = self._collected or [], None
+        if self._collected is None:
+            raise RuntimeError("no batch is open")
+        collected, self._collected = self._collected, None
         return self._issue(_as_one(collected)) if collected else self._nothing_to_wait_for()
 
     def _together(self, calls: Sequence[Callable[[], Any]]) -> Any:
@@ -150,8 +154,12 @@ class QueuedBackend(Formation):
                 call()
             return None
         self.start_coalescing()
-        for call in calls:
-            call()
+        try:
+            for call in calls:
+                call()
+        except BaseException:
+            self._collected = None
+            raise
         return self.end_coalescing()
 
     # -- into the queue -----------------------------------------------------------------------------------------------
@@ -165,7 +173,7 @@ class QueuedBackend(Formation):
         communicator = self._usable()
         if self._collected is not None:
             self._collected.append(operation)
-            return None
+            return None  # no work to wait for, so torch takes it for done
         self.device.dispatcher.put(lambda: communicator.run(operation), operation.writes)
         event = self._last = self.device.record_event()
         return QueuedWork(event, operation.writes, lambda: self._trouble_of(communicator), blocks)

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from understudy.devices import in_use
 from understudy.foundation.ids import Generation
-from understudy.groups import device_fence
+from understudy.groups import device_fence, open_batches
 from understudy.groups.device_side_fence import DeviceSideFence
 from understudy.groups.fence import SharedFence
 from understudy.groups.world import World
@@ -101,6 +101,11 @@ def reuse_after_abort() -> None:
     World._regroup_one = _nothing  # type: ignore[method-assign]
 
 
+def batch_left_open() -> None:
+    """A batch of messages that a step cut short was collecting is not ended before its group is formed again."""
+    open_batches.close = _nothing
+
+
 def own_word_only() -> None:
     """Where the device decides: a rank asks nobody else."""
 
@@ -132,6 +137,6 @@ MUTANTS: Mapping[str, Callable[[], None]] = {
     for made in (
         *(fence_off, twins_unfenced, old_commit_rule, arrival_of_the_host, abort_without_flags),
         *(report_before_drain, digest_before_drain, no_reconfigure_flag, words_on_device_groups, reuse_after_abort),
-        *(own_word_only, flags_unread),
+        *(batch_left_open, own_word_only, flags_unread),
     )
 }
