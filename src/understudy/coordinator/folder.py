@@ -329,6 +329,18 @@ class FolderStateStore:
             future.cancel()
 
 
+class LeaderFinder:
+    """For agents: the address of the leader, as the log has it. While the folder does not answer, the last one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log, self._found = FolderLog(folder), ""
+
+    async def __call__(self) -> list[str]:
+        with contextlib.suppress(OSError, TimeoutError):
+            self._found = (await asyncio.wait_for(start_in_thread(self._log.head), _SLOW)).leader
+        return [self._found] if self._found else []
+
+
 class FolderStores:
     """For several coordinators, on hosts that share a folder."""
 
