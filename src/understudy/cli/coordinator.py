@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from understudy.cli import http_flags
 from understudy.cli.log import FORMATS, Log
+from understudy.cli.shared_store import prepare_coordinator
 from understudy.cli.token_files import read_job_tokens
 from understudy.coordinator import runs
 from understudy.coordinator.etcd_client import EtcdAccess
@@ -57,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store",
         default="memory",
-        help="memory, or etcd://host:2379,host:2379 for several coordinators; packages can bring others "
-        "(docs/plugins.md)",
+        help="memory, or for several coordinators folder:///PATH of a folder that all hosts share (docs/stores.md) or "
+        "etcd://host:2379,host:2379; packages can bring others (docs/plugins.md)",
     )
     parser.add_argument(
         "--max-hosts",
@@ -86,9 +87,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, help="file with any of these flags, under [coordinator] (TOML)")
 
 
-def main(args: argparse.Namespace) -> int:
-    if args.run_dir is None:
+def main(given: argparse.Namespace) -> int:
+    if given.run_dir is None:
         raise SettingsError("--run-dir: say in which folder the ledger of decisions goes")
+    args = prepare_coordinator(given)
     certificates = None if args.certs is None else Certificates.read(args.certs, PartyRole.COORDINATOR)
     tokens = read_job_tokens(args.token_file)
     access = _etcd_access(args)
@@ -98,8 +100,8 @@ def main(args: argparse.Namespace) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one open file per host; the usual limit is 1,024
     try:
         log = Log("understudy coordinator", args.job, args.log_format, host=socket.gethostname())
-        given = (certificates, tokens, access.certificates, access.login, None if api is None else api.tokens)
-        return asyncio.run(watched(_run(args, tokens, certificates, access, api, log), given, log.say, log.warn))
+        secrets = (certificates, tokens, access.certificates, access.login, None if api is None else api.tokens)
+        return asyncio.run(watched(_run(args, tokens, certificates, access, api, log), secrets, log.say, log.warn))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except asyncio.CancelledError:

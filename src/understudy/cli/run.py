@@ -27,6 +27,7 @@ from understudy.cli.log import Log
 from understudy.cli.logged import LoggedTerminal
 from understudy.cli.observers import Observers, load_observers
 from understudy.cli.run_on_host import run_on_host
+from understudy.cli.shared_store import coordinator_beside, prepare_run
 from understudy.cli.terminal import Terminal, View, make_terminal
 from understudy.cli.token_files import read_job_tokens
 from understudy.coordinator.coordinator import Coordinator
@@ -61,9 +62,10 @@ _STEPPED = (*STEPPING, Place.RELEASED)
 _LAST_WORDS = 1.0  # seconds for what is written when the workers have ended; the rest had its time before
 
 
-def main(args: argparse.Namespace) -> int:
+def main(given: argparse.Namespace) -> int:
     if find_spec("torch") is None:  # it is not loaded here, but in every process that this one starts
         raise SettingsError("training needs torch, which is not installed here: pip install 'understudy[training]'")
+    args = prepare_run(given)
     run_dir = _run_dir(args.run_dir, shared=bool(args.coordinator))
     logged = bool(args.coordinator) or args.log_format != "text"
     live = sys.stderr.isatty() and not args.no_progress and not logged
@@ -80,12 +82,13 @@ def main(args: argparse.Namespace) -> int:
         terminal.say(text)
     try:
         if tokens is not None:
-            job = run_on_host(args, request, observers, certificates, tokens, terminal, log, restore)
+            beside = coordinator_beside(given, args, request.plan.environment, terminal.say)
+            job = run_on_host(args, request, observers, certificates, tokens, terminal, log, restore, beside)
         else:
             log.run = lambda: run_dir.name
             job = _run(request, observers, terminal, api, args.health, restore)
-        given = (certificates, tokens, None if api is None else api.tokens)
-        return asyncio.run(watched(job, given, terminal.say, log.warn if logged else None)).exit_code
+        secrets = (certificates, tokens, None if api is None else api.tokens)
+        return asyncio.run(watched(job, secrets, terminal.say, log.warn if logged else None)).exit_code
     except KeyboardInterrupt:  # before the first process was started
         return 128 + signal.SIGINT
 

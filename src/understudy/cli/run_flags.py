@@ -14,6 +14,7 @@ from understudy.agent.logs import LogPlan, parse_std
 from understudy.agent.plan import LaunchPlan
 from understudy.cli.policy_file import PolicyFile, read_policy_file
 from understudy.cli.run_parser import add_arguments, comma_separated
+from understudy.cli.shared_store import check_run
 from understudy.errors import SettingsError
 from understudy.protocol.policy import Policy
 from understudy.protocol.rungs import RungLimits
@@ -57,7 +58,7 @@ _LOOKS_PER_TIMEOUT = 8
 
 def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_dir: Path, live: bool) -> RunRequest:
     file = policy_file_of(given)
-    args = file.beneath(given)
+    args = check_run(file.beneath(given))
     _refuse_what_is_not_supported(args)
     policy = policy_of(args, file)
     command = _command(args, environment)
@@ -105,7 +106,8 @@ def policy_file_of(given: argparse.Namespace) -> PolicyFile:
 def _refuse_what_is_not_supported(args: argparse.Namespace) -> None:
     if _hosts(args.nnodes) > 1 and not args.coordinator:
         raise SettingsError(
-            f"--nnodes {args.nnodes}: many hosts need --coordinator HOST:PORT (`understudy coordinator`)"
+            f"--nnodes {args.nnodes}: many hosts need --store folder:///PATH, or --coordinator HOST:PORT "
+            "(`understudy coordinator`)"
         )
     if args.master_addr not in ("127.0.0.1", "localhost", "::1"):
         raise SettingsError(f"--master-addr {args.master_addr}: hosts meet at the --coordinator; leave it out")

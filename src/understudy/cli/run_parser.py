@@ -54,7 +54,8 @@ def comma_separated(text: str) -> list[str]:
 def _add_torchrun_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("flags of torchrun")
     text = (
-        "differs: one number (2, or 2:2), because the size of the world does not change; more than 1 need --coordinator"
+        "differs: one number (2, or 2:2), because the size of the world does not change; more than 1 need --store or "
+        "--coordinator"
     )
     _flag(group, "--nnodes", default="1:1", help=text)
     text = (
@@ -251,6 +252,16 @@ def _add_host_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("many hosts", "see docs/hosts.md")
     text = "HOST:PORT of every coordinator of the job, with commas between; this host then is one of many"
     _flag(group, "--coordinator", default="", help=text)
+    text = (
+        "folder:///PATH of a folder that all hosts share: coordinators meet there and agents find them, so that no "
+        "--coordinator is needed; token and certificates that are not given are made there (docs/stores.md)"
+    )
+    _flag(group, "--store", default="", help=text)
+    text = (
+        "with --store: how many hosts run a coordinator beside their agent, those that come first (default 2; 0: they "
+        "are started elsewhere). They end with the job"
+    )
+    _flag(group, "--coordinators", type=int, default=None, help=text)
     text = "offer this whole host as spares, as many as --nproc-per-node"
     _flag(group, "--spare-host", action="store_true", help=text)
     _flag(group, "--host-name", default=None, help="the name of this host in the job (default: its own name)")
