@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy.cli import http_flags
+from understudy.cli import http_flags, run_parser
 from understudy.cli.log import FORMATS, Log
+from understudy.cli.placed import key_of_coordinator
 from understudy.cli.shared_store import prepare_coordinator
 from understudy.cli.token_files import read_job_tokens
 from understudy.coordinator import runs
@@ -31,6 +32,7 @@ from understudy.coordinator.stores import StoreProvider, StoreRequest
 from understudy.errors import Deposed, LedgerError, SettingsError
 from understudy.files.background import BackgroundFiles
 from understudy.files.private import make_private_folder
+from understudy.foundation import settings
 from understudy.foundation.clock import SystemClock
 from understudy.ledger.goodput import GOODPUT
 from understudy.ledger.run import AUDIT, DECISIONS
@@ -72,7 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--store-name", help="the name for which etcd's certificates are (default: the first of --store)"
     )
     parser.add_argument("--store-login", type=Path, help="private file with USER:PASSWORD for etcd")
-    parser.add_argument("--job", default="job", help="name of the job; agents must give the same")
+    parser.add_argument("--job", help=run_parser.JOB)
+    parser.add_argument("--attempt", type=int, help=run_parser.ATTEMPT)
     parser.add_argument(
         "--new-run", action="store_true", help="begin a new run, and give up whatever the store holds of the last one"
     )
@@ -91,6 +94,7 @@ def main(given: argparse.Namespace) -> int:
     if given.run_dir is None:
         raise SettingsError("--run-dir: say in which folder the ledger of decisions goes")
     args = prepare_coordinator(given)
+    args.job = key_of_coordinator(args, settings.whole_environment())
     certificates = None if args.certs is None else Certificates.read(args.certs, PartyRole.COORDINATOR)
     tokens = read_job_tokens(args.token_file)
     access = _etcd_access(args)

@@ -37,6 +37,7 @@ from understudy.detection.contract import STEPPING
 from understudy.detection.progress import Place
 from understudy.errors import SettingsError
 from understudy.files.background import BackgroundFiles
+from understudy.foundation import settings
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import MemberId
 from understudy.ledger.concealing import conceal
@@ -65,30 +66,31 @@ _LAST_WORDS = 1.0  # seconds for what is written when the workers have ended; th
 def main(given: argparse.Namespace) -> int:
     if find_spec("torch") is None:  # it is not loaded here, but in every process that this one starts
         raise SettingsError("training needs torch, which is not installed here: pip install 'understudy[training]'")
-    args = prepare_run(given)
+    args = prepare_run(given, settings.whole_environment())
     run_dir = _run_dir(args.run_dir, shared=bool(args.coordinator))
     logged = bool(args.coordinator) or args.log_format != "text"
     live = sys.stderr.isatty() and not args.no_progress and not logged
-    request = run_flags.read_request(args, dict(os.environ), run_dir, live)
+    request = run_flags.read_request(args, settings.whole_environment(), run_dir, live)
     role = PartyRole.AGENT if args.coordinator else PartyRole.COORDINATOR  # on one host this process decides itself
     certificates = None if args.certs is None else Certificates.read(args.certs, role)
     tokens = read_job_tokens(args.token_file) if args.coordinator else None
     api = read_api_request(args, certificates)
     observers = load_observers(request)
     restore = _write_run_info(run_dir, request)
-    log = Log(_LOG_NAME, args.job, args.log_format, host=request.plan.host or socket.gethostname())
+    job = request.placement.job_key
+    log = Log(_LOG_NAME, job, args.log_format, host=request.plan.host or socket.gethostname())
     terminal = LoggedTerminal(run_dir, log) if logged else make_terminal(live, run_dir)
     for text in observers.left_out:
         terminal.say(text)
     try:
         if tokens is not None:
-            beside = coordinator_beside(given, args, request.plan.environment, terminal.say)
-            job = run_on_host(args, request, observers, certificates, tokens, terminal, log, restore, beside)
+            beside = coordinator_beside(given, args, request, terminal.say)
+            running = run_on_host(args, request, observers, certificates, tokens, terminal, log, restore, beside)
         else:
             log.run = lambda: run_dir.name
-            job = _run(request, observers, terminal, api, args.health, restore)
+            running = _run(request, observers, terminal, api, args.health, restore)
         secrets = (certificates, tokens, None if api is None else api.tokens)
-        return asyncio.run(watched(job, secrets, terminal.say, log.warn if logged else None)).exit_code
+        return asyncio.run(watched(running, secrets, terminal.say, log.warn if logged else None)).exit_code
     except KeyboardInterrupt:  # before the first process was started
         return 128 + signal.SIGINT
 
@@ -142,7 +144,7 @@ async def _run(
         await files.drain(_LAST_WORDS)
         files.close()
     terminal.tell("goodput", coordinator.goodput.sentence())
-    terminal.end(stop)  # the last line, for whoever reads lines until it
+    terminal.end(stop)  # the last line, for readers that read until it
     return stop
 
 

@@ -63,7 +63,7 @@ async def run_on_host(
         _introduction(args, request, tokens, supervisor, own),
         effects=supervisor,
         addresses=[] if args.store else comma_separated(args.coordinator),
-        find=LeaderFinder(folder_of_job(folder_of(args.store), args.job)) if args.store else None,
+        find=LeaderFinder(folder_of_job(folder_of(args.store), request.placement.job_key)) if args.store else None,
         certificates=certificates,
         clock=clock,
         tell=terminal.tell,
@@ -91,9 +91,11 @@ async def run_on_host(
 
 
 def _offer(args: argparse.Namespace, request: RunRequest) -> str:
-    ranks = request.policy.world_size // request.policy.hosts
+    placement = request.placement
+    ranks = placement.ranks_per_host.value
     offered = f"{ranks} spares" if args.spare_host else f"{ranks} ranks, {args.spares} spares"
-    return f"job {args.job}: this host offers {offered} to {args.coordinator}"
+    told = "".join(f"; {origin}" for origin in placement.origins())
+    return f"job {placement.job_key}: this host offers {offered} to {args.coordinator}{told}"
 
 
 class Departure:
@@ -142,14 +144,15 @@ class Departure:
 def _introduction(
     args: argparse.Namespace, request: RunRequest, tokens: JobTokens, supervisor: Supervisor, own: HostInventory
 ) -> Introduction:
-    ranks = request.policy.world_size // request.policy.hosts
+    placement = request.placement
+    ranks = placement.ranks_per_host.value
     return Introduction(
-        job=args.job,
+        job=placement.job_key,
         token=tokens,
         host=request.plan.host,
         ranks=0 if args.spare_host else ranks,
         spares=ranks if args.spare_host else args.spares,
-        place=None if args.spare_host else args.node_rank,
+        place=None if args.spare_host else placement.place.value,
         settings=msgspec.to_builtins(request.policy),
         store=supervisor.store_address,
         members=lambda: list(supervisor.workers),

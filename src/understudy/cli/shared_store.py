@@ -7,15 +7,20 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from understudy.agent.coordinator_beside import CoordinatorBeside
 from understudy.agent.posts import posts_in
+from understudy.cli.placed import placement_of
 from understudy.cli.token_files import job_token_is_given
 from understudy.coordinator import folder_trust
 from understudy.coordinator.folder import SCHEME, folder_of, folder_of_job
 from understudy.errors import SettingsError
 from understudy.wire.roles import PartyRole
 from understudy.wire.transport import is_loopback
+
+if TYPE_CHECKING:
+    from understudy.cli.run_flags import RunRequest
 
 _USUAL_COORDINATORS = 2
 _ELSEWHERE = "192.0.2.1", 9  # of no host: nothing is sent there, but the system says from which address it would be
@@ -48,14 +53,14 @@ def check_run(args: argparse.Namespace) -> argparse.Namespace:
     return args
 
 
-def prepare_run(args: argparse.Namespace) -> argparse.Namespace:
+def prepare_run(args: argparse.Namespace, environment: Mapping[str, str]) -> argparse.Namespace:
     """`check_run`, and what is not given: the address of this host, the folder of the run, secrets."""
     args = check_run(args)
     if args.store:
-        root = folder_of(args.store)
+        root, placement = folder_of(args.store), placement_of(args, environment)
         args.local_addr = args.local_addr or own_address()
-        args.run_dir = args.run_dir or str(folder_of_job(root, args.job) / "run")
-        _complete(args, root, args.host_name or socket.gethostname(), PartyRole.AGENT)
+        args.run_dir = args.run_dir or str(folder_of_job(root, placement.job_key) / "run")
+        _complete(args, root, placement.host.value, PartyRole.AGENT)
     return args
 
 
@@ -75,23 +80,24 @@ def _complete(args: argparse.Namespace, root: Path, party: str, role: PartyRole)
 
 
 def coordinator_beside(
-    given: argparse.Namespace, args: argparse.Namespace, environment: Mapping[str, str], say: Callable[[str], None]
+    given: argparse.Namespace, args: argparse.Namespace, request: "RunRequest", say: Callable[[str], None]
 ) -> CoordinatorBeside | None:
     """`given`: what the flags said; `args`: with all that was not given. None: there is no such thing in this job."""
     wanted = _USUAL_COORDINATORS if given.coordinators is None else given.coordinators
     if not args.store or not wanted:
         return None
-    host = args.host_name or socket.gethostname()
-    root = folder_of(args.store)
+    placement = request.placement
+    host, root = placement.host.value, folder_of(args.store)
     certificates = given.certs or folder_trust.certificates_of(root, f"coordinator-{host}", PartyRole.COORDINATOR)
     command = [
-        *(sys.executable, "-m", "understudy", "coordinator", "--store", args.store, "--job", args.job),
+        *(sys.executable, "-m", "understudy", "coordinator", "--store", args.store),
+        *("--job", placement.job.value, "--attempt", str(placement.attempt.value)),
         *("--listen", f"{args.local_addr}:0", "--run-dir", args.run_dir, "--log-format", args.log_format),
         *("--certs", str(certificates)),
         *(() if args.token_file is None else ("--token-file", str(args.token_file))),
     ]
-    posts = posts_in(folder_of_job(root, args.job), wanted)
-    return CoordinatorBeside(posts, command, environment, host=host, eager=not args.spare_host, say=say)
+    posts = posts_in(folder_of_job(root, placement.job_key), wanted)
+    return CoordinatorBeside(posts, command, request.plan.environment, host=host, eager=not args.spare_host, say=say)
 
 
 def own_address() -> str:
