@@ -84,7 +84,7 @@ def main(given: argparse.Namespace) -> int:
         terminal.say(text)
     try:
         if tokens is not None:
-            beside = coordinator_beside(given, args, request, terminal.say)
+            beside = coordinator_beside(given, args, request.placement, request.plan.environment, terminal.say)
             running = run_on_host(args, request, observers, certificates, tokens, terminal, log, restore, beside)
         else:
             log.run = lambda: run_dir.name

@@ -7,7 +7,6 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from understudy.agent.coordinator_beside import CoordinatorBeside
 from understudy.agent.posts import posts_in
@@ -16,11 +15,9 @@ from understudy.cli.token_files import job_token_is_given
 from understudy.coordinator import folder_trust
 from understudy.coordinator.folder import SCHEME, folder_of, folder_of_job
 from understudy.errors import SettingsError
+from understudy.placement.placing import Placement
 from understudy.wire.roles import PartyRole
 from understudy.wire.transport import is_loopback
-
-if TYPE_CHECKING:
-    from understudy.cli.run_flags import RunRequest
 
 _USUAL_COORDINATORS = 2
 _ELSEWHERE = "192.0.2.1", 9  # of no host: nothing is sent there, but the system says from which address it would be
@@ -80,13 +77,16 @@ def _complete(args: argparse.Namespace, root: Path, party: str, role: PartyRole)
 
 
 def coordinator_beside(
-    given: argparse.Namespace, args: argparse.Namespace, request: "RunRequest", say: Callable[[str], None]
+    given: argparse.Namespace,
+    args: argparse.Namespace,
+    placement: Placement,
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
 ) -> CoordinatorBeside | None:
     """`given`: what the flags said; `args`: with all that was not given. None: there is no such thing in this job."""
     wanted = _USUAL_COORDINATORS if given.coordinators is None else given.coordinators
     if not args.store or not wanted:
         return None
-    placement = request.placement
     host, root = placement.host.value, folder_of(args.store)
     certificates = given.certs or folder_trust.certificates_of(root, f"coordinator-{host}", PartyRole.COORDINATOR)
     command = [
@@ -97,7 +97,7 @@ def coordinator_beside(
         *(() if args.token_file is None else ("--token-file", str(args.token_file))),
     ]
     posts = posts_in(folder_of_job(root, placement.job_key), wanted)
-    return CoordinatorBeside(posts, command, request.plan.environment, host=host, eager=not args.spare_host, say=say)
+    return CoordinatorBeside(posts, command, environment, host=host, eager=not args.spare_host, say=say)
 
 
 def own_address() -> str:

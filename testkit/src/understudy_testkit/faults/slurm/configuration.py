@@ -11,8 +11,10 @@ from pathlib import Path
 SLURMD_TIMEOUT = 10  # seconds until a node that does not answer is down; 300 by default
 GRACE_TIME = 20  # seconds between SIGTERM and the end of a job that is preempted
 CPUS = 8  # of each node, whatever the machine has
+GPUS = 8  # of each node; Slurm counts them, and nothing more
 
 CGROUP_CONF = "CgroupPlugin=cgroup/v1\n"  # slurmd loads one in any case; this one looks for nothing until it is used
+GRES_CONF = f"Name=gpu Count={GPUS}\n"
 
 _CONTROLLER_PORT, _NODE_PORT = 6817, 6818  # of addresses of the cluster's own
 _TEXT = """\
@@ -33,7 +35,9 @@ TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 MpiDefault=none
-SelectType=select/linear
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=gpu
 SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2
 SlurmdParameters=config_overrides
@@ -49,7 +53,7 @@ JobRequeue=1
 TreeWidth=64
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-NodeName=DEFAULT CPUS={cpus} RealMemory=1024 State=UNKNOWN
+NodeName=DEFAULT CPUS={cpus} RealMemory=1024 Gres=gpu:{gpus} State=UNKNOWN
 {nodes}
 PartitionName=main Nodes=ALL Default=YES PriorityTier=10 PreemptMode=OFF MaxTime=INFINITE State=UP
 PartitionName=low Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime={grace_time} MaxTime=INFINITE State=UP
@@ -69,5 +73,6 @@ def slurm_conf(folder: Path, munge: Path, controller: tuple[str, str], nodes: Ma
         slurmd_timeout=SLURMD_TIMEOUT,
         grace_time=GRACE_TIME,
         cpus=CPUS,
+        gpus=GPUS,
         nodes="\n".join(f"NodeName={name} NodeAddr={at}" for name, at in nodes.items()),
     )
