@@ -76,6 +76,7 @@ async def end_what_srun_cannot(environment: Mapping[str, str]) -> str | None:
 
 
 async def _listens(host: str, port: int) -> bool:
+    """srun complains of a connection that says nothing, in the output of its job, and goes on."""
     try:
         _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), _TIMEOUT)
     except (OSError, TimeoutError):

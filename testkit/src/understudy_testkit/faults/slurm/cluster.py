@@ -30,7 +30,7 @@ from understudy_testkit.faults.slurm.answers import (
     jobs_in,
     nodes_in,
 )
-from understudy_testkit.faults.slurm.configuration import CGROUP_CONF, GRES_CONF, slurm_conf
+from understudy_testkit.faults.slurm.configuration import CGROUP_CONF, GPU_FILES, gres_conf, slurm_conf
 
 CONTROLLER = "controller"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "sinfo", "scancel")
@@ -90,7 +90,9 @@ class SlurmCluster:
         known = "".join(f"{host.address} {name}\n" for name, host in self.hosts.items())
         (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
         (self.folder / "cgroup.conf").write_text(CGROUP_CONF)  # found beside slurm.conf
-        (self.folder / "gres.conf").write_text(GRES_CONF)
+        (self.folder / "gres.conf").write_text(gres_conf(self.folder))
+        for name in GPU_FILES:
+            (self.folder / name).touch()
         controller = (CONTROLLER, self.hosts[CONTROLLER].address)
         self.configuration.write_text(slurm_conf(self.folder, self.folder / "munge.socket", controller, addresses))
         self._daemon("slurmctld", self._on(CONTROLLER, "slurmctld", "-D", "-f", str(self.configuration)))

@@ -14,7 +14,7 @@ CPUS = 8  # of each node, whatever the machine has
 GPUS = 8  # of each node; Slurm counts them, and nothing more
 
 CGROUP_CONF = "CgroupPlugin=cgroup/v1\n"  # slurmd loads one in any case; this one looks for nothing until it is used
-GRES_CONF = f"Name=gpu Count={GPUS}\n"
+GPU_FILES = tuple(f"gpu{number}" for number in range(GPUS))  # empty ones: slurmd counts those that are there
 
 _CONTROLLER_PORT, _NODE_PORT = 6817, 6818  # of addresses of the cluster's own
 _TEXT = """\
@@ -58,6 +58,10 @@ NodeName=DEFAULT CPUS={cpus} RealMemory=1024 Gres=gpu:{gpus} State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES PriorityTier=10 PreemptMode=OFF MaxTime=INFINITE State=UP
 PartitionName=low Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime={grace_time} MaxTime=INFINITE State=UP
 """
+
+
+def gres_conf(folder: Path) -> str:
+    return f"Name=gpu File={folder}/gpu[0-{GPUS - 1}]\n"
 
 
 def slurm_conf(folder: Path, munge: Path, controller: tuple[str, str], nodes: Mapping[str, str]) -> str:
