@@ -58,7 +58,7 @@ def test_what_a_file_sets_and_what_is_not_the_default(tmp_path: Path, capsys: py
     [
         ("[run]\nspars = 1\nlissen = 2", "run.spars"),
         ("[run]\nbusy-timeout = 1", "--busy-timeout 1"),
-        ("[run]\nnnodes = 3", "many hosts need --coordinator"),
+        ("[run]\nnnodes = 3", "many hosts need --store"),
         ("[run]\ncheckpoint-every = 3", "--checkpoint-every 3"),
         ("[run\n", "job.toml"),
         ('[run]\npolicy = "/nowhere/policy.toml"', "--policy /nowhere/policy.toml"),

@@ -130,8 +130,8 @@ def test_flags_without_effect_are_mentioned_only_when_given() -> None:
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        ("--nnodes 2", "many hosts need --coordinator"),
-        ("--nnodes 1:4", "--nnodes 1:4: many hosts need --coordinator"),
+        ("--nnodes 2", "many hosts need --store"),
+        ("--nnodes 1:4", "--nnodes 1:4: many hosts need --store"),
         ("--nnodes 4:1 --coordinator 10.0.0.1:29400", "--nnodes 4:1"),
         ("--nnodes 2 --node-rank 2 --coordinator 10.0.0.1:29400", "--node-rank 2"),
         ("--nnodes 2 --coordinator 10.0.0.1:29400 --local-addr 0.0.0.0", "--local-addr 0.0.0.0.*on all networks"),
@@ -168,7 +168,7 @@ def test_a_host_of_many_is_placed_by_flags_and_environment() -> None:
     assert (asked.placement.place.value, asked.placement.spare_hosts) == (None, 1)
     alone = request(environment={"PET_NPROC_PER_NODE": "2", "SLURM_NNODES": "9", "SLURMD_NODENAME": "n1"})
     assert (alone.policy.world_size, alone.policy.hosts, alone.plan.host) == (2, 1, "")
-    with pytest.raises(SettingsError, match="PET_NNODES 2: many hosts need --coordinator"):
+    with pytest.raises(SettingsError, match="PET_NNODES 2: many hosts need --store"):
         request(environment=told)
 
 

@@ -40,7 +40,7 @@ _RENEW_EVERY = 0.5
 _LOOK_EVERY = 0.2
 _SLOW = 5.0  # seconds after which people hear that the folder does not answer
 _LAST_WORDS = 1.0  # seconds for giving up the lead
-_KEPT = 4  # entries behind the newest, for people who look into the folder
+_KEPT = 4  # entries behind the newest, for people that look into the folder
 
 _Answer = TypeVar("_Answer")
 
