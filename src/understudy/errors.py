@@ -11,6 +11,7 @@ UnderstudyError
 ├── UnfitError            a replacement cannot be made equal to the rank that it takes over; others are tried
 ├── CheckpointError       a checkpoint is partial, damaged or does not fit; an older one may be tried
 ├── DeviceLost            this process can do nothing on its device any more; it ends, and is replaced
+├── SchedulerError        a scheduler does not answer; it is asked again
 ├── PluginError           a part of another package cannot be used; it is left out and the job goes on
 └── LedgerError           a ledger is missing or damaged; verify and explain stop
 
@@ -68,6 +69,10 @@ class CheckpointError(UnderstudyError):
 
 class DeviceLost(UnderstudyError):
     """Nothing can be said any more of what the device of this process does or will do. The message says why."""
+
+
+class SchedulerError(UnderstudyError):
+    """A scheduler could not be asked, or did not do what it was asked for. The message has its words."""
 
 
 class PluginError(UnderstudyError):

@@ -1,5 +1,6 @@
 """What an agent finds out about its host. The files are made up, in the form of the driver's and the kernel's own."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.agent.inventory import devices_in_slots, local_addresses, pod_name, read
+from understudy.agent.inventory import cpu_quotas, cpus, devices_in_slots, local_addresses, pod_name, read
 from understudy.wire.inventory import Device, HostInventory
 
 FIB_TRIE = """\
@@ -177,3 +178,28 @@ def test_devices_that_are_hidden_are_not_there(tmp_path: Path) -> None:
     file.write_text(TWO[0])
     assert len(read({}, proc=tmp_path).devices) == 1
     assert read({"CUDA_VISIBLE_DEVICES": ""}, proc=tmp_path).devices == ()
+
+
+def test_cpus_that_control_groups_allow() -> None:
+    files = {
+        "cpu.max": "max 100000",
+        "pods/cpu.max": "800000 100000",
+        "pods/one/cpu.max": "250000 100000",
+        "cpu/batch/cpu.cfs_quota_us": "300000",
+        "cpu/batch/cpu.cfs_period_us": "100000",
+        "cpu/cpu.cfs_quota_us": "-1",
+        "cpu/cpu.cfs_period_us": "100000",
+    }
+    seen = cpu_quotas("0::/pods/one\n", lambda name: files.get(name, ""))
+    assert seen == [8.0, 2.5]
+    assert cpu_quotas("5:cpu,cpuacct:/batch\n4:memory:/batch\n", lambda name: files.get(name, "")) == [3.0]
+    assert cpu_quotas("0::/\nnonsense\n", lambda _: "many") == [] == cpu_quotas("", lambda _: "")
+
+
+def test_cpus_of_this_process(tmp_path: Path) -> None:
+    allowed = len(os.sched_getaffinity(0))
+    assert cpus(proc=tmp_path, cgroups=tmp_path) == allowed
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text("0::/\n")
+    (tmp_path / "cpu.max").write_text("50000 100000\n")
+    assert cpus(proc=tmp_path, cgroups=tmp_path) == 1

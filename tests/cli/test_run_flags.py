@@ -14,6 +14,9 @@ from understudy.cli.run_flags import RunRequest, read_request
 from understudy.cli.run_parser import add_arguments
 from understudy.errors import SettingsError
 
+FROM_THE_ENVIRONMENT = ("--nnodes", "--nproc-per-node", "--nproc_per_node", "--node-rank", "--node_rank")
+"""Without a default: what was not given may be told by a variable (`placement`)."""
+
 
 def our_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
@@ -40,7 +43,7 @@ def test_every_flag_of_torchrun_is_known_with_its_name_default_and_choices() -> 
         mine = known[flag]
         assert (mine.dest, mine.nargs) == (action.dest, action.nargs), flag
         assert list(mine.choices or []) == list(action.choices or []), flag
-        assert mine.default == action.default, flag
+        assert mine.default == (None if flag in FROM_THE_ENVIRONMENT else action.default), flag
     positional = [(a.dest, a.nargs) for a in theirs._actions if not a.option_strings]
     assert [(a.dest, a.nargs) for a in ours._actions if not a.option_strings] == positional
 
@@ -127,10 +130,12 @@ def test_flags_without_effect_are_mentioned_only_when_given() -> None:
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        ("--nnodes 2", "many hosts need --coordinator"),
-        ("--nnodes 1:4", "--nnodes"),
+        ("--nnodes 2", "many hosts need --store"),
+        ("--nnodes 1:4", "--nnodes 1:4: many hosts need --store"),
+        ("--nnodes 4:1 --coordinator 10.0.0.1:29400", "--nnodes 4:1"),
+        ("--nnodes 2 --node-rank 2 --coordinator 10.0.0.1:29400", "--node-rank 2"),
         ("--nnodes 2 --coordinator 10.0.0.1:29400 --local-addr 0.0.0.0", "--local-addr 0.0.0.0.*on all networks"),
-        ("--nproc-per-node gpu", "give the number"),
+        ("--nproc-per-node xpu", "give the number"),
         ("--nproc-per-node many", "--nproc-per-node"),
         ("--nproc-per-node 0", "--nproc-per-node"),
         ("--spares -1", "--spares"),
@@ -154,6 +159,25 @@ def test_flags_without_effect_are_mentioned_only_when_given() -> None:
 def test_what_cannot_be_used_is_refused_by_name(flags: str, named: str) -> None:
     with pytest.raises(SettingsError, match=named):
         request(*flags.split())
+
+
+def test_a_host_of_many_is_placed_by_flags_and_environment() -> None:
+    told = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "3", "PET_NODE_RANK": "1", "SLURMD_NODENAME": "n1"}
+    asked = request("--nnodes", "1:2", "--coordinator", "10.0.0.1:29400", "--local-addr", "10.0.0.2", environment=told)
+    assert (asked.policy.world_size, asked.policy.hosts, asked.plan.host) == (3, 1, "n1")
+    assert (asked.placement.place.value, asked.placement.spare_hosts) == (None, 1)
+    alone = request(environment={"PET_NPROC_PER_NODE": "2", "SLURM_NNODES": "9", "SLURMD_NODENAME": "n1"})
+    assert (alone.policy.world_size, alone.policy.hosts, alone.plan.host) == (2, 1, "")
+    with pytest.raises(SettingsError, match="PET_NNODES 2: many hosts need --store"):
+        request(environment=told)
+
+
+def test_a_host_that_may_be_spare_keeps_a_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    many = ("--spares", "0", "--coordinator", "10.0.0.1:29400", "--local-addr", "10.0.0.2")
+    assert not request(*many).plan.fork_server_command
+    assert request(*many, "--nnodes", "1:2").plan.fork_server_command
+    assert request(*many, "--spare-host").plan.fork_server_command
 
 
 def test_a_missing_script_is_a_usage_error() -> None:

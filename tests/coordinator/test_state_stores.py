@@ -1,5 +1,6 @@
-"""What a state store promises when a leadership ends from outside, on memory and on a real etcd; and what only etcd can
-be put through. The rest of what state stores promise is in the suite of stores, which tests/plugins runs on both.
+"""What a state store promises when a leadership ends from outside, on memory, in a folder and on a real etcd; and what
+only etcd can be put through. The rest of what state stores promise is in the suite of stores, which tests/plugins runs
+on all of them.
 """
 
 import asyncio
@@ -19,7 +20,9 @@ import pytest
 
 from understudy.coordinator.etcd import EtcdStateStore
 from understudy.coordinator.etcd_client import make_client
+from understudy.coordinator.folder import Entry, FolderLog, FolderStores, folder_of, folder_of_job
 from understudy.coordinator.state_store import MemoryStateStore, SharedMemoryState, StateStore
+from understudy.coordinator.stores import EtcdStores, StoreRequest
 from understudy.errors import Deposed, LedgerError, SettingsError
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.parenthood import die_with
@@ -34,23 +37,33 @@ needs_etcd = pytest.mark.skipif(etcd_servers.why_not() is not None, reason=str(e
 class Store:
     """One job's store: state_stores of it, and the end of a leadership from outside."""
 
-    address: str  # empty: memory
+    address: str  # as for `--store`
     job: str = field(default_factory=lambda: secrets.token_hex(4))
     shared: SharedMemoryState = field(default_factory=SharedMemoryState)
     made: list[StateStore] = field(default_factory=list)
 
     def state_store(self) -> StateStore:
-        state_store: StateStore = (
-            EtcdStateStore(self.address, self.job) if self.address else MemoryStateStore(self.shared)
-        )
+        state_store: StateStore
+        if self.address == "memory":
+            state_store = MemoryStateStore(self.shared)
+        else:
+            provider = FolderStores() if self.address.startswith("folder:") else EtcdStores()
+            state_store = provider.open(StoreRequest(address=self.address, job=self.job))
         self.made.append(state_store)
         return state_store
 
+    def log(self) -> FolderLog:
+        return FolderLog(folder_of_job(folder_of(self.address), self.job))
+
     async def expire(self) -> None:
-        """The present leader's lease ends, though it lives."""
-        if not self.address:
+        """The present leader's leadership ends, though it lives."""
+        if self.address == "memory":
             self.shared.leader = ""
             self.shared.tell()
+            return
+        if self.address.startswith("folder:"):
+            head = self.log().head()
+            assert self.log().append(head.number, Entry(term=head.term, leader="", facts_at=head.facts_at))
             return
         client = make_client(self.address)
         entry = await client.get(f"understudy/{self.job}/leader".encode())
@@ -75,9 +88,18 @@ def one_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         yield servers
 
 
-@pytest.fixture(params=["memory", pytest.param("etcd", marks=needs_etcd)])
-def store(request: pytest.FixtureRequest) -> Store:
-    return Store(address=request.getfixturevalue("one_etcd").address if request.param == "etcd" else "")
+@pytest.fixture(params=["memory", "folder", pytest.param("etcd", marks=needs_etcd)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "etcd":
+        return Store(address=request.getfixturevalue("one_etcd").address)
+    return Store(address="memory" if request.param == "memory" else f"folder://{tmp_path}")
+
+
+@pytest.fixture(params=["folder", pytest.param("etcd", marks=needs_etcd)])
+def shared_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """One that several processes can use."""
+    etcd = request.param == "etcd"
+    return Store(address=request.getfixturevalue("one_etcd").address if etcd else f"folder://{tmp_path}")
 
 
 # -- every state store --------------------------------------------------------------------------------
@@ -116,6 +138,75 @@ def test_a_deposed_leader_may_lead_again_in_a_new_term(store: Store) -> None:
     store.play(story)
 
 
+# -- every state store of several processes -------------------------------------------------------------------------
+
+
+_LEADS_AND_WRITES = """
+import asyncio, sys
+from understudy.coordinator.stores import StoreRequest
+from understudy.errors import Deposed
+from understudy.plugins import registry
+from understudy.plugins.kinds import STORE
+
+async def main():
+    provider = registry.named(STORE, sys.argv[1].partition(":")[0], "--store")
+    state_store = provider.open(StoreRequest(address=sys.argv[1], job=sys.argv[2]))
+    print("leads", await state_store.lead("paused:1"), flush=True)
+    for line in iter(sys.stdin.readline, ""):
+        print("believes", state_store.leads(), flush=True)
+        try:
+            await state_store.record(line.encode())
+            print("written", flush=True)
+        except Deposed as refused:
+            print("deposed", refused, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_a_leader_that_was_paused_wakes_up_and_knows_it_is_over(shared_store: Store) -> None:
+    store = shared_store
+
+    async def story() -> None:
+        second = store.state_store()
+        with contextlib.ExitStack() as stack:
+            process = _start_leader(store, stack)
+            assert await asyncio.to_thread(_ask, process, "facts") == ["believes True", "written"]
+            os.kill(process.pid, signal.SIGSTOP)
+            paused = time.monotonic()
+            await second.lead("two:2")
+            assert time.monotonic() - paused < 8.0
+            await second.record(b"of the second")
+            os.kill(process.pid, signal.SIGCONT)
+            believes, answer = await asyncio.to_thread(_ask, process, "late")
+            assert believes == "believes False" and answer.startswith("deposed")
+            assert await second.read() == b"of the second"
+
+    store.play(story)
+
+
+def _start_leader(store: Store, stack: contextlib.ExitStack) -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [sys.executable, "-c", _LEADS_AND_WRITES, store.address, store.job],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 (nothing may outlive the tests)
+    )
+    stack.callback(process.wait, 10)
+    stack.callback(process.kill)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("leads")
+    return process
+
+
+def _ask(process: "subprocess.Popen[str]", text: str) -> list[str]:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(f"{text}\n")
+    process.stdin.flush()
+    return [process.stdout.readline().strip() for _ in range(2)]
+
+
 # -- etcd --------------------------------------------------------------------------------------------------------------
 
 
@@ -148,70 +239,6 @@ def test_even_a_leader_whose_clock_is_wrong_is_refused(one_etcd: Servers) -> Non
         assert await second.read() == b"of the second"
 
     store.play(story)
-
-
-_LEADS_AND_WRITES = """
-import asyncio, sys
-from understudy.coordinator.etcd import EtcdStateStore
-from understudy.errors import Deposed
-
-async def main():
-    state_store = EtcdStateStore(sys.argv[1], sys.argv[2])
-    print("leads", await state_store.lead("paused:1"), flush=True)
-    for line in iter(sys.stdin.readline, ""):
-        print("believes", state_store.leads(), flush=True)
-        try:
-            await state_store.record(line.encode())
-            print("written", flush=True)
-        except Deposed as refused:
-            print("deposed", refused, flush=True)
-
-asyncio.run(main())
-"""
-
-
-@needs_etcd
-def test_a_leader_that_was_paused_wakes_up_and_knows_it_is_over(one_etcd: Servers) -> None:
-    store = Store(one_etcd.address)
-
-    async def story() -> None:
-        second = store.state_store()
-        with contextlib.ExitStack() as stack:
-            process = _start_leader(store, stack)
-            assert await asyncio.to_thread(_ask, process, "facts") == ["believes True", "written"]
-            os.kill(process.pid, signal.SIGSTOP)
-            paused = time.monotonic()
-            await second.lead("two:2")
-            assert time.monotonic() - paused < 5.0
-            await second.record(b"of the second")
-            os.kill(process.pid, signal.SIGCONT)
-            believes, answer = await asyncio.to_thread(_ask, process, "late")
-            assert believes == "believes False" and answer.startswith("deposed")
-            assert await second.read() == b"of the second"
-
-    store.play(story)
-
-
-def _start_leader(store: Store, stack: contextlib.ExitStack) -> "subprocess.Popen[str]":
-    process = subprocess.Popen(
-        [sys.executable, "-c", _LEADS_AND_WRITES, store.address, store.job],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 (nothing may outlive the tests)
-    )
-    stack.callback(process.wait, 10)
-    stack.callback(process.kill)
-    assert process.stdout is not None
-    assert process.stdout.readline().startswith("leads")
-    return process
-
-
-def _ask(process: "subprocess.Popen[str]", text: str) -> list[str]:
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(f"{text}\n")
-    process.stdin.flush()
-    return [process.stdout.readline().strip() for _ in range(2)]
 
 
 @needs_etcd

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch._C._distributed_c10d import Store
 from understudy.agent.responses import Asked, Move, Note, Response
 from understudy.api.alerts import Alert
 from understudy.api.webhook_formats import Alertmanager, Generic, WebhookFormat
+from understudy.coordinator.folder import FolderStores
 from understudy.coordinator.state_store import MemoryStateStore, SharedMemoryState, StateStore
 from understudy.coordinator.stores import EtcdStores, MemoryStores, StoreProvider, StoreRequest
 from understudy.detection.contract import Evidence
@@ -51,6 +53,10 @@ def test_our_webhook_formats_conform(make: Callable[[], WebhookFormat], post: Ma
 
 def test_the_memory_store_conforms() -> None:
     stores.check(MemoryStores, "memory")
+
+
+def test_the_folder_store_conforms(tmp_path: Path) -> None:
+    stores.check(FolderStores, f"folder://{tmp_path}")
 
 
 @pytest.mark.skipif(etcd_servers.why_not() is not None, reason=str(etcd_servers.why_not()))

@@ -11,7 +11,7 @@ import random
 import secrets
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -81,11 +81,14 @@ class CoordinatorClient:
         clock: Clock,
         tell: Tell,
         wall: Callable[[], float] = time.time,
+        find: Callable[[], Awaitable[Sequence[str]]] | None = None,
     ) -> None:
-        """`wall`: the time of day, which certificates are about."""
+        """`wall`: the time of day, which certificates are about. `find`: asked for the addresses before each round,
+        where they may change."""
         self._introduction, self._effects = introduction, effects
         self._tokens = JobTokens.of(introduction.token)
         self._addresses, self._certificates = list(addresses), certificates
+        self._find = find
         self._clock, self._tell, self._wall = clock, tell, wall
         self._recoveries = Recoveries()
         self.term, self.run = 0, ""
@@ -188,6 +191,11 @@ class CoordinatorClient:
         pause = _FIRST_PAUSE
         complained: set[tuple[str, str]] = set()  # once for each reason, until there is a coordinator again
         while not self.given_up:
+            if await self._found_others():
+                pause = _FIRST_PAUSE
+            if not self._addresses and ("", "") not in complained:
+                complained.add(("", ""))
+                self._tell("no coordinator", "no coordinator leads; it is looked for again and again", address="")
             lost = await self._go_round(complained)
             if lost is not None:
                 pause, complained = _FIRST_PAUSE, set()
@@ -195,6 +203,13 @@ class CoordinatorClient:
                 self._addresses.append(lost)  # if it still leads, the others will say so
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # thousands of hosts may be looking for a leader
             pause = min(_LONGEST_PAUSE, pause * 1.6)
+
+    async def _found_others(self) -> bool:
+        """Another coordinator leads than the one that was tried last."""
+        before = self._addresses
+        if self._find is not None:
+            self._addresses = list(await self._find())
+        return self._addresses != before
 
     async def _go_round(self, complained: set[tuple[str, str]]) -> str | None:
         """Ask every coordinator once; the one that is named as the leader comes next. Returns the address of the

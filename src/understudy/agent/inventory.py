@@ -1,4 +1,5 @@
-"""What monitors call this host: its name, addresses, pod and devices. Never tried on a host with devices (docs/api.md).
+"""What monitors call this host: its name, addresses, pod and devices; and how many ranks it can hold. Never tried on a
+host with devices (docs/api.md).
 
 Everything comes from files of the kernel and of the driver and from the environment that the caller passes; no process
 is asked over a network, and no library of a vendor is needed. What is not there or cannot be understood is left out: a
@@ -6,7 +7,8 @@ host without devices is the normal case. `read` is the only part that touches fi
 """
 
 import ipaddress
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,6 +112,38 @@ def _uuid(page: Mapping[str, str]) -> str:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 9
+
+
+# -- CPUs -------------------------------------------------------------------------------------------------------------
+
+
+def cpus(*, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+    """That this process may use: those that it may run on, and no more than its control groups let it have."""
+    quotas = cpu_quotas(_content(proc / "self" / "cgroup"), lambda name: _content(cgroups / name))
+    return max(1, min([len(os.sched_getaffinity(0)), *(int(quota) for quota in quotas)]))
+
+
+def cpu_quotas(own_groups: str, content: Callable[[str], str]) -> list[float]:
+    """As numbers of CPUs. `own_groups`: the kernel's page about the groups of a process. `content`: of a file below the
+    folder of control groups. A group is held to the quotas of all those above it, too; inside a container only the
+    folder itself may be there."""
+    found = []
+    for line in own_groups.splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        parts = [part for part in path.split("/") if part]
+        groups = ["/".join(parts[:length]) for length in range(len(parts) + 1)]
+        if number == "0":  # version 2
+            found += [content(f"{group}/cpu.max".lstrip("/")).split() for group in groups]
+        elif "cpu" in controllers.split(","):
+            names = [f"cpu/{group}/cpu.cfs".replace("//", "/") for group in groups]
+            found += [[content(f"{name}_quota_us").strip(), content(f"{name}_period_us").strip()] for name in names]
+    return [int(told[0]) / int(told[1]) for told in found if len(told) == 2 and all(map(_is_positive, told))]
+
+
+def _is_positive(text: str) -> bool:
+    """Not `max`, and not -1: these are no limits."""
+    return text.isascii() and text.isdecimal() and len(text) < 15 and int(text) > 0
 
 
 # -- addresses --------------------------------------------------------------------------------------------------------

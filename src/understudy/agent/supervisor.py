@@ -76,17 +76,19 @@ class Supervisor:
         responses: Mapping[str, Response] | None = None,
         devices: Sequence[Device] = (),
         kernel_log: str = KERNEL_LOG,
+        beside: Callable[[], WatchedProcess | None] = lambda: None,
     ) -> None:
         """`files`: writes what ranks print. `report`: where evidence goes (the ledger and the terminal); without it, it
         is said. `ledger_remade`: called from a thread when the folder of the ledger had vanished and was made again.
         `detectors` give evidence, and `responses` say by its kind what is asked for then. `devices`: of this host;
-        what their driver says is in `kernel_log`."""
+        what their driver says is in `kernel_log`. `beside`: a child of this agent that is none of the job's."""
         self.workers: dict[MemberId, Worker] = {}
         self._plan, self._clock, self._policy = plan, clock, policy
         host = HostId(plan.host) if plan.host else THIS_HOST
         self._pace, self._liveness = PaceWatch(), LivenessWatch(policy, plan.look_every, host)
         self._console, self._say, self._files = console, say, files
         self._ledger_remade = ledger_remade
+        self._beside = beside
         self._controller: Controller | None = None
         self._stop: cmd.StopJob | None = None
         self._crash: BaseException | None = None
@@ -409,7 +411,8 @@ class Supervisor:
     def _bury_orphans(self) -> None:
         if self._fork_server is None or self._fork_server.expecting:
             return  # a worker that was just forked is a child that we do not know yet
-        ours = [worker.process for worker in self.workers.values()] + [self._store.process, self._fork_server.process]
+        ours = [worker.process for worker in self.workers.values()]
+        ours += [self._store.process, self._fork_server.process, self._beside()]
         reap_orphans([process.pid for process in ours if process is not None and process.pid is not None])
 
     def _on_blindness(self, looking: "asyncio.Task[None]") -> None:

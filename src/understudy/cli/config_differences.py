@@ -13,6 +13,7 @@ from typing import Any
 from understudy.cli import run_flags
 from understudy.cli.config_check import Checked
 from understudy.cli.config_file import POLICY, keys_of, parser_of
+from understudy.cli.placed import placement_of
 from understudy.cli.policy_file import PolicyFile
 from understudy.coordinator.origin import differing_settings
 from understudy.errors import SettingsError
@@ -99,6 +100,6 @@ def _policy_with(name: str, value: Any) -> Policy | str:
     args = nothing.beneath(parser_of("run").parse_args(["--coordinator", "127.0.0.1:1", "script"]))
     setattr(args, keys_of("run")[name].dest, value)
     try:
-        return run_flags.policy_of(args, nothing)
+        return run_flags.policy_of(args, nothing, placement_of(args, {}))
     except SettingsError as error:  # some other limit, which must be equal as well, allows it
         return str(error)

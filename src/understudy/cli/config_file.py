@@ -181,6 +181,8 @@ def _types(action: argparse.Action) -> tuple[type, ...]:
 
 def _counts(action: argparse.Action) -> bool:
     """A flag whose text is a number unless one wants more: `--nproc-per-node 4`, or `auto`."""
+    if action.dest in ("nnodes", "nproc_per_node"):
+        return True
     return isinstance(action.default, str) and re.fullmatch(r"\d+(:\d+)?", action.default) is not None
 
 

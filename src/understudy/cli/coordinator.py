@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy.cli import http_flags
+from understudy.cli import http_flags, run_parser
 from understudy.cli.log import FORMATS, Log
+from understudy.cli.placed import key_of_coordinator
+from understudy.cli.shared_store import prepare_coordinator
 from understudy.cli.token_files import read_job_tokens
 from understudy.coordinator import runs
 from understudy.coordinator.etcd_client import EtcdAccess
@@ -27,16 +29,21 @@ from understudy.coordinator.state_store import StateStore
 from understudy.coordinator.status import health, is_ready, status
 from understudy.coordinator.store_login import StoreLogin
 from understudy.coordinator.stores import StoreProvider, StoreRequest
-from understudy.errors import Deposed, LedgerError, SettingsError
+from understudy.errors import Deposed, LedgerError, SchedulerError, SettingsError
 from understudy.files.background import BackgroundFiles
 from understudy.files.private import make_private_folder
+from understudy.foundation import settings
 from understudy.foundation.clock import SystemClock
 from understudy.ledger.goodput import GOODPUT
 from understudy.ledger.run import AUDIT, DECISIONS
 from understudy.ledger.writing import RecordLog
 from understudy.plugins import registry
 from understudy.plugins.kinds import STORE
+from understudy.protocol.job import JobMachine
+from understudy.protocol.requests import Request
 from understudy.protocol.sentences import sentence
+from understudy.schedulers import slurm
+from understudy.schedulers.watching import Watch
 from understudy.wire.certificates import Certificates
 from understudy.wire.job_tokens import JobTokens
 from understudy.wire.renewal import watched
@@ -46,6 +53,7 @@ if TYPE_CHECKING:
     from understudy.api.event_stream import EventStream
     from understudy.api.setup import ApiRequest
 
+SCHEDULERS = ("auto", "none", "slurm")
 _FAREWELL_TIMEOUT = 15.0  # seconds for agents to hear of the end and to leave
 _ASK_FOR_LEADER_EVERY = 1.0  # seconds
 _FLUSH_TIMEOUT = 10.0  # seconds that a disk may take at the end
@@ -57,8 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store",
         default="memory",
-        help="memory, or etcd://host:2379,host:2379 for several coordinators; packages can bring others "
-        "(docs/plugins.md)",
+        help="memory, or for several coordinators folder:///PATH of a folder that all hosts share (docs/stores.md) or "
+        "etcd://host:2379,host:2379; packages can bring others (docs/plugins.md)",
     )
     parser.add_argument(
         "--max-hosts",
@@ -71,7 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--store-name", help="the name for which etcd's certificates are (default: the first of --store)"
     )
     parser.add_argument("--store-login", type=Path, help="private file with USER:PASSWORD for etcd")
-    parser.add_argument("--job", default="job", help="name of the job; agents must give the same")
+    parser.add_argument("--job", help=run_parser.JOB)
+    parser.add_argument("--attempt", type=int, help=run_parser.ATTEMPT)
     parser.add_argument(
         "--new-run", action="store_true", help="begin a new run, and give up whatever the store holds of the last one"
     )
@@ -81,14 +90,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--http-tokens", type=Path, help=http_flags.TOKENS)
     parser.add_argument("--alert-rules", type=Path, help=http_flags.RULES)
     parser.add_argument("--health", help=http_flags.HEALTH)
+    parser.add_argument(
+        "--scheduler",
+        choices=SCHEDULERS,
+        default="auto",
+        help="which one is asked every 5 s for nodes of the job that it wants back: ranks leave those (default: auto, "
+        "Slurm in a job of Slurm; docs/slurm.md)",
+    )
     parser.add_argument("--log-format", choices=FORMATS, default="text", help="lines for people, or JSON for machines")
     parser.add_argument("--run-dir", type=Path, help="folder of the run, for the ledger of decisions; needed")
     parser.add_argument("--config", type=Path, help="file with any of these flags, under [coordinator] (TOML)")
 
 
-def main(args: argparse.Namespace) -> int:
-    if args.run_dir is None:
+def main(given: argparse.Namespace) -> int:
+    if given.run_dir is None:
         raise SettingsError("--run-dir: say in which folder the ledger of decisions goes")
+    args = prepare_coordinator(given)
+    args.job = key_of_coordinator(args, settings.whole_environment())
     certificates = None if args.certs is None else Certificates.read(args.certs, PartyRole.COORDINATOR)
     tokens = read_job_tokens(args.token_file)
     access = _etcd_access(args)
@@ -98,8 +116,8 @@ def main(args: argparse.Namespace) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one open file per host; the usual limit is 1,024
     try:
         log = Log("understudy coordinator", args.job, args.log_format, host=socket.gethostname())
-        given = (certificates, tokens, access.certificates, access.login, None if api is None else api.tokens)
-        return asyncio.run(watched(_run(args, tokens, certificates, access, api, log), given, log.say, log.warn))
+        secrets = (certificates, tokens, access.certificates, access.login, None if api is None else api.tokens)
+        return asyncio.run(watched(_run(args, tokens, certificates, access, api, log), secrets, log.say, log.warn))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except asyncio.CancelledError:
@@ -155,11 +173,13 @@ async def _run(
         async with (
             serving_probes(args.health, lambda: is_ready(service), log.say),
             _http(args, certificates, api, service, files, log) as http,
+            _watching_nodes(args.scheduler, service, log),
         ):
             past = await runs.look_back(state_store, args.job, new_run=args.new_run)
             while True:
                 code = await _stand(args, name, state_store, service, http, files, past, log)
                 if code is not None:
+                    await _end_allocation(args.scheduler, log)
                     return code
     finally:
         await service.close()
@@ -167,6 +187,58 @@ async def _run(
         for missing in await files.drain(_FLUSH_TIMEOUT):
             log.say(f"not everything could be written to {missing}")
         files.close()
+
+
+def _in_slurm(scheduler: str) -> bool:
+    return scheduler == "slurm" or (scheduler == "auto" and slurm.started_us(settings.whole_environment()))
+
+
+async def _end_allocation(scheduler: str, log: Log) -> None:
+    """The leader of a job that has ended leaves last."""
+    if not _in_slurm(scheduler):
+        return
+    try:
+        done = await slurm.end_what_srun_cannot(settings.whole_environment())
+    except SchedulerError as error:
+        log.warn(f"the job of Slurm could not be ended: {error}")
+        return
+    if done is not None:
+        log.say(done)
+
+
+@contextlib.asynccontextmanager
+async def _watching_nodes(scheduler: str, service: Service, log: Log) -> AsyncIterator[None]:
+    """Beside this coordinator, for as long as it runs."""
+    if not _in_slurm(scheduler):
+        yield
+        return
+    watching = asyncio.create_task(Watch(_Led(service), slurm.NAME, slurm.look, log.say).keep())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+
+
+class _Led:
+    """The job, while this coordinator leads it, for the watch of its nodes."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._clock = service, SystemClock()
+
+    def machine(self) -> JobMachine | None:
+        leader = self._service.leader
+        if leader is None or not leader.leading() or leader.coordinator is None:
+            return None
+        return leader.coordinator.machine
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def handle(self, request: Request) -> None:
+        if (leader := self._service.leader) is not None:
+            leader.request(request)
 
 
 @dataclass(frozen=True)

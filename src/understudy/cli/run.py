@@ -27,6 +27,7 @@ from understudy.cli.log import Log
 from understudy.cli.logged import LoggedTerminal
 from understudy.cli.observers import Observers, load_observers
 from understudy.cli.run_on_host import run_on_host
+from understudy.cli.shared_store import coordinator_beside, prepare_run
 from understudy.cli.terminal import Terminal, View, make_terminal
 from understudy.cli.token_files import read_job_tokens
 from understudy.coordinator.coordinator import Coordinator
@@ -36,6 +37,7 @@ from understudy.detection.contract import STEPPING
 from understudy.detection.progress import Place
 from understudy.errors import SettingsError
 from understudy.files.background import BackgroundFiles
+from understudy.foundation import settings
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import MemberId
 from understudy.ledger.concealing import conceal
@@ -61,31 +63,34 @@ _STEPPED = (*STEPPING, Place.RELEASED)
 _LAST_WORDS = 1.0  # seconds for what is written when the workers have ended; the rest had its time before
 
 
-def main(args: argparse.Namespace) -> int:
+def main(given: argparse.Namespace) -> int:
     if find_spec("torch") is None:  # it is not loaded here, but in every process that this one starts
         raise SettingsError("training needs torch, which is not installed here: pip install 'understudy[training]'")
+    args = prepare_run(given, settings.whole_environment())
     run_dir = _run_dir(args.run_dir, shared=bool(args.coordinator))
     logged = bool(args.coordinator) or args.log_format != "text"
     live = sys.stderr.isatty() and not args.no_progress and not logged
-    request = run_flags.read_request(args, dict(os.environ), run_dir, live)
+    request = run_flags.read_request(args, settings.whole_environment(), run_dir, live)
     role = PartyRole.AGENT if args.coordinator else PartyRole.COORDINATOR  # on one host this process decides itself
     certificates = None if args.certs is None else Certificates.read(args.certs, role)
     tokens = read_job_tokens(args.token_file) if args.coordinator else None
     api = read_api_request(args, certificates)
     observers = load_observers(request)
     restore = _write_run_info(run_dir, request)
-    log = Log(_LOG_NAME, args.job, args.log_format, host=request.plan.host or socket.gethostname())
+    job = request.placement.job_key
+    log = Log(_LOG_NAME, job, args.log_format, host=request.plan.host or socket.gethostname())
     terminal = LoggedTerminal(run_dir, log) if logged else make_terminal(live, run_dir)
     for text in observers.left_out:
         terminal.say(text)
     try:
         if tokens is not None:
-            job = run_on_host(args, request, observers, certificates, tokens, terminal, log, restore)
+            beside = coordinator_beside(given, args, request.placement, request.plan.environment, terminal.say)
+            running = run_on_host(args, request, observers, certificates, tokens, terminal, log, restore, beside)
         else:
             log.run = lambda: run_dir.name
-            job = _run(request, observers, terminal, api, args.health, restore)
-        given = (certificates, tokens, None if api is None else api.tokens)
-        return asyncio.run(watched(job, given, terminal.say, log.warn if logged else None)).exit_code
+            running = _run(request, observers, terminal, api, args.health, restore)
+        secrets = (certificates, tokens, None if api is None else api.tokens)
+        return asyncio.run(watched(running, secrets, terminal.say, log.warn if logged else None)).exit_code
     except KeyboardInterrupt:  # before the first process was started
         return 128 + signal.SIGINT
 

@@ -12,9 +12,12 @@ from pathlib import Path
 
 from understudy.agent.logs import LogPlan, parse_std
 from understudy.agent.plan import LaunchPlan
+from understudy.cli.placed import placement_of
 from understudy.cli.policy_file import PolicyFile, read_policy_file
 from understudy.cli.run_parser import add_arguments, comma_separated
+from understudy.cli.shared_store import check_run
 from understudy.errors import SettingsError
+from understudy.placement.placing import Placement
 from understudy.protocol.policy import Policy
 from understudy.protocol.rungs import RungLimits
 from understudy.wire.transport import split_address
@@ -42,6 +45,7 @@ class RunRequest:
 
     plan: LaunchPlan
     policy: Policy
+    placement: Placement
     no_progress: bool
     signals: tuple[signal.Signals, ...]
     drain_grace: float  # seconds between a SIGTERM to this host and its end, in which its ranks move away
@@ -57,24 +61,25 @@ _LOOKS_PER_TIMEOUT = 8
 
 def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_dir: Path, live: bool) -> RunRequest:
     file = policy_file_of(given)
-    args = file.beneath(given)
-    _refuse_what_is_not_supported(args)
-    policy = policy_of(args, file)
+    args = check_run(file.beneath(given))
+    placement = placement_of(args, environment)
+    _refuse_what_is_not_supported(args, placement)
+    policy = policy_of(args, file, placement)
     command = _command(args, environment)
     return RunRequest(
         plan=LaunchPlan(
             command=command,
             environment=environment,
             world_size=policy.world_size,
-            host=(args.host_name or socket.gethostname()) if args.coordinator else "",
+            host=placement.host.value if args.coordinator else "",
             store_host=(args.local_addr or socket.gethostbyname(socket.gethostname()))
             if args.coordinator
             else "127.0.0.1",
             run_dir=run_dir,
             logs=_logs(args, run_dir, live),
             store_command=STORE_COMMAND,
-            fork_server_command=_fork_server_command(args, command),
-            fork_founders=_forks_initial_ranks(args),
+            fork_server_command=_fork_server_command(args, placement, command),
+            fork_founders=_forks_initial_ranks(args, placement),
             ledger_digest_every=_at_least("--ledger-digest-every", args.ledger_digest_every, 0),
             ledger_digests=args.ledger_digests,
             check_replicas_every=_at_least("--check-replicas-every", args.check_replicas_every, 0),
@@ -86,6 +91,7 @@ def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_
             look_every=min(_LOOKS_AT_MOST_EVERY, args.unresponsive_timeout / _LOOKS_PER_TIMEOUT),
         ),
         policy=policy,
+        placement=placement,
         no_progress=args.no_progress,
         signals=_signals(args.signals_to_handle),
         drain_grace=_drain_grace(args),
@@ -102,10 +108,12 @@ def policy_file_of(given: argparse.Namespace) -> PolicyFile:
     return PolicyFile() if given.policy is None else read_policy_file(given.policy)
 
 
-def _refuse_what_is_not_supported(args: argparse.Namespace) -> None:
-    if _hosts(args.nnodes) > 1 and not args.coordinator:
+def _refuse_what_is_not_supported(args: argparse.Namespace, placement: Placement) -> None:
+    if placement.hosts.value.most > 1 and not args.coordinator:
         raise SettingsError(
-            f"--nnodes {args.nnodes}: many hosts need --coordinator HOST:PORT (`understudy coordinator`)"
+            f"{placement.hosts.source} {placement.hosts.value}: many hosts need --store folder:///PATH, or "
+            "--coordinator HOST:PORT "
+            "(`understudy coordinator`)"
         )
     if args.master_addr not in ("127.0.0.1", "localhost", "::1"):
         raise SettingsError(f"--master-addr {args.master_addr}: hosts meet at the --coordinator; leave it out")
@@ -160,33 +168,13 @@ def _metrics_address(text: str) -> str:
     return text
 
 
-def _hosts(text: str) -> int:
-    least, _, most = text.partition(":")
-    if not least.isdigit() or int(least) < 1 or most not in ("", least):
-        raise SettingsError(f"--nnodes {text}: give one number; the size of the world does not change")
-    return int(least)
-
-
-def _world_size(text: str) -> int:
-    if text in ("cpu", "auto"):
-        return os.cpu_count() or 1
-    if text in ("gpu", "xpu"):
-        raise SettingsError(
-            f"--nproc-per-node {text}: the launcher does not load torch and cannot count devices; give the number"
-        )
-    try:
-        return _at_least("--nproc-per-node", int(text), 1)
-    except ValueError:
-        raise SettingsError(f"--nproc-per-node {text}: give a number, cpu or auto") from None
-
-
 def _at_least(flag: str, value: int, least: int) -> int:
     if value < least:
         raise SettingsError(f"{flag} {value}: must be {least} or more")
     return value
 
 
-def policy_of(args: argparse.Namespace, file: PolicyFile) -> Policy:
+def policy_of(args: argparse.Namespace, file: PolicyFile, placement: Placement) -> Policy:
     """What all hosts of a job must have alike: the coordinator compares it. `args`: with the file beneath them."""
     for flag in _TIMEOUTS:
         if not getattr(args, flag) > 0:
@@ -197,12 +185,11 @@ def policy_of(args: argparse.Namespace, file: PolicyFile) -> Policy:
             f"not (--unresponsive-timeout {args.unresponsive_timeout:g})"
         )
     restarts = _at_least("--max-restarts", args.max_restarts, 0)
-    world_size = _hosts(args.nnodes) * _world_size(args.nproc_per_node)
-    default = Policy(world_size=world_size)
+    default = Policy(world_size=placement.world_size)
     return Policy(
-        world_size=world_size,
+        world_size=placement.world_size,
         spares=0 if args.coordinator else _at_least("--spares", args.spares, 0),
-        hosts=_hosts(args.nnodes),
+        hosts=placement.hosts.value.least,
         host_patience=args.host_timeout,
         suspicion=args.host_quarantine,
         min_healthy=_at_least("--min-healthy", args.min_healthy, 0),
@@ -248,16 +235,17 @@ def _command(args: argparse.Namespace, environment: Mapping[str, str]) -> tuple[
     return (python, "-u", *(("-m",) if args.module else ()), script, *args.training_script_args)
 
 
-def _forks_initial_ranks(args: argparse.Namespace) -> bool:
+def _forks_initial_ranks(args: argparse.Namespace, placement: Placement) -> bool:
     """With no more cores than ranks, ranks that load torch one by one wait for each other: it is loaded once."""
     if args.fork_initial_ranks != "auto":
         return bool(args.fork_initial_ranks == "always")
-    return _world_size(args.nproc_per_node) >= (os.cpu_count() or 1)
+    return placement.ranks_per_host.value >= (os.cpu_count() or 1)
 
 
-def _fork_server_command(args: argparse.Namespace, command: tuple[str, ...]) -> tuple[str, ...]:
+def _fork_server_command(args: argparse.Namespace, placement: Placement, command: tuple[str, ...]) -> tuple[str, ...]:
     """A program that is not run by Python cannot be forked from one that is."""
-    if args.no_fork_server or args.no_python or (args.spares == 0 and not _forks_initial_ranks(args)):
+    has_spares = args.spares > 0 or args.spare_host or placement.spare_hosts > 0
+    if args.no_fork_server or args.no_python or not (has_spares or _forks_initial_ranks(args, placement)):
         return ()
     return (command[0], "-u", *FORK_SERVER)
 

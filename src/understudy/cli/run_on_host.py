@@ -8,12 +8,15 @@ from collections.abc import Callable
 import msgspec
 
 from understudy.agent import inventory
+from understudy.agent.coordinator_beside import CoordinatorBeside
 from understudy.agent.coordinator_client import CoordinatorClient, Introduction, Tell
 from understudy.agent.supervisor import Supervisor
 from understudy.cli.log import Log
 from understudy.cli.observers import Observers
 from understudy.cli.run_flags import RunRequest
+from understudy.cli.run_parser import comma_separated
 from understudy.cli.terminal import Terminal
+from understudy.coordinator.folder import LeaderFinder, folder_of, folder_of_job
 from understudy.files.background import BackgroundFiles
 from understudy.foundation.clock import SystemClock
 from understudy.foundation.ids import HostId
@@ -37,9 +40,10 @@ async def run_on_host(
     terminal: Terminal,
     log: Log,
     restore: Callable[[], None],
+    beside: CoordinatorBeside | None = None,
 ) -> StopJob:
     """`log`: learns here which run it is. `restore`: makes the folder of the run readable again, should it be
-    removed."""
+    removed. `beside`: runs a coordinator on this host, if one is needed here."""
     clock = SystemClock()
     files, own = BackgroundFiles(terminal.say), inventory.read(request.plan.environment)
     supervisor = Supervisor(
@@ -53,11 +57,13 @@ async def run_on_host(
         detectors=observers.detectors,
         responses=observers.responses,
         devices=own.devices,
+        beside=lambda: None if beside is None else beside.process,
     )
     client = CoordinatorClient(
         _introduction(args, request, tokens, supervisor, own),
         effects=supervisor,
-        addresses=[part.strip() for part in args.coordinator.split(",") if part.strip()],
+        addresses=[] if args.store else comma_separated(args.coordinator),
+        find=LeaderFinder(folder_of_job(folder_of(args.store), request.placement.job_key)) if args.store else None,
         certificates=certificates,
         clock=clock,
         tell=terminal.tell,
@@ -67,9 +73,13 @@ async def run_on_host(
     terminal.tell("starting", f"{_offer(args, request)}; run folder {request.plan.run_dir}")
     for number in request.signals:
         asyncio.get_running_loop().add_signal_handler(number, departure.on_signal, number)
+    if beside is not None:
+        beside.start()
     try:
         stop = await supervisor.run(client)
         await client.close(sentence(stop.reason))
+        if beside is not None:
+            await beside.close(leaves=departure.leaves or client.given_up, hurried=lambda: supervisor.hurried)
     finally:
         terminal.close()
         files.close()
@@ -81,9 +91,11 @@ async def run_on_host(
 
 
 def _offer(args: argparse.Namespace, request: RunRequest) -> str:
-    ranks = request.policy.world_size // request.policy.hosts
+    placement = request.placement
+    ranks = placement.ranks_per_host.value
     offered = f"{ranks} spares" if args.spare_host else f"{ranks} ranks, {args.spares} spares"
-    return f"job {args.job}: this host offers {offered} to {args.coordinator}"
+    told = "".join(f"; {origin}" for origin in placement.origins())
+    return f"job {placement.job_key}: this host offers {offered} to {args.coordinator}{told}"
 
 
 class Departure:
@@ -94,6 +106,7 @@ class Departure:
         self._grace, self._host = request.drain_grace, HostId(request.plan.host)
         self._supervisor, self._client, self._tell = supervisor, client, tell
         self._waiting: asyncio.Task[None] | None = None
+        self.leaves = False  # this host goes, whatever becomes of the job
 
     def on_signal(self, number: signal.Signals) -> None:
         if self._supervisor.stopping:
@@ -123,6 +136,7 @@ class Departure:
         self._end(number, f"was received; {f'ranks {left} were still here' if left else 'every rank has moved away'}")
 
     def _end(self, number: signal.Signals, what: str) -> None:
+        self.leaves = True
         reason = because(Code.STOP_REQUESTED, text=f"{number.name} {what}")
         self._supervisor.stop(StopJob(outcome=Outcome.STOPPED, reason=reason, exit_code=128 + number))
 
@@ -130,14 +144,15 @@ class Departure:
 def _introduction(
     args: argparse.Namespace, request: RunRequest, tokens: JobTokens, supervisor: Supervisor, own: HostInventory
 ) -> Introduction:
-    ranks = request.policy.world_size // request.policy.hosts
+    placement = request.placement
+    ranks = placement.ranks_per_host.value
     return Introduction(
-        job=args.job,
+        job=placement.job_key,
         token=tokens,
         host=request.plan.host,
         ranks=0 if args.spare_host else ranks,
         spares=ranks if args.spare_host else args.spares,
-        place=None if args.spare_host else args.node_rank,
+        place=None if args.spare_host else placement.place.value,
         settings=msgspec.to_builtins(request.policy),
         store=supervisor.store_address,
         members=lambda: list(supervisor.workers),

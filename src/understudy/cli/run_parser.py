@@ -15,7 +15,16 @@ from understudy.cli import http_flags
 from understudy.cli.log import FORMATS
 from understudy.cli.policy_file import PolicyFile
 from understudy.ledger.digest_kinds import KINDS
+from understudy.placement import placing
 
+JOB = (
+    "the name of the job; all its hosts and coordinators must have the same (default: what a scheduler says, "
+    f"docs/hosts.md, else {placing.JOB})"
+)
+ATTEMPT = (
+    "which start of the job this is, from 0: hosts and coordinators of one attempt do not see what another one left in "
+    "the store (default: $UNDERSTUDY_ATTEMPT, or how often Slurm has started the job again, else 0)"
+)
 _POLICY = PolicyFile()
 _LIMITS = msgspec.structs.asdict(_POLICY.limits)
 
@@ -54,14 +63,17 @@ def comma_separated(text: str) -> list[str]:
 def _add_torchrun_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("flags of torchrun")
     text = (
-        "differs: one number (2, or 2:2), because the size of the world does not change; more than 1 need --coordinator"
+        "differs: the size of the world does not change. Of MIN:MAX hosts the first MIN that come hold ranks, every "
+        "further one is a spare host; one number is that many hosts without spare ones. More than 1 need --store or "
+        "--coordinator (default: what a launcher or scheduler says, docs/hosts.md, else 1)"
     )
-    _flag(group, "--nnodes", default="1:1", help=text)
+    _flag(group, "--nnodes", default=None, help=text)
     text = (
-        "differs: a number of ranks; cpu and auto are the number of CPUs. gpu and xpu are refused: the launcher does "
-        "not load torch, so it cannot count devices"
+        "differs: ranks of this host: a number; gpu, the devices of this host (by the files of their driver: torch is "
+        "not loaded); cpu, the CPUs that this process may use; auto, the devices if there are any, else the CPUs. xpu "
+        "is refused (default: what a launcher or scheduler says, docs/hosts.md, else 1)"
     )
-    _flag(group, "--nproc-per-node", default="1", help=text)
+    _flag(group, "--nproc-per-node", default=None, help=text)
     _flag(group, "--rdzv-backend", default="static", help="no effect: one host needs no rendezvous")
     _flag(group, "--rdzv-endpoint", default="", help="no effect: one host needs no rendezvous")
     text = "differs: names the folder of the log files (default: the name of the run's folder)"
@@ -85,8 +97,11 @@ def _add_torchrun_flags(parser: argparse.ArgumentParser) -> None:
     text = "no effect: the script runs as __main__ either way"
     _flag(group, "--run-path", action="store_true", help=text)
     _add_log_flags(group)
-    text = "differs: on many hosts, this host's place among those with ranks; no effect on one host"
-    _flag(group, "--node-rank", type=int, default=0, help=text)
+    text = (
+        "differs: on many hosts, this host's place among those with ranks (default: what a launcher or scheduler says, "
+        "docs/hosts.md, else the order of arrival); no effect on one host"
+    )
+    _flag(group, "--node-rank", type=int, default=None, help=text)
     _flag(group, "--master-addr", default="127.0.0.1", help="differs: this host only; another address is refused")
     text = "no effect: the store listens on a free port, and every worker is told which"
     _flag(group, "--master-port", type=int, default=None, help=text)
@@ -251,10 +266,25 @@ def _add_host_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("many hosts", "see docs/hosts.md")
     text = "HOST:PORT of every coordinator of the job, with commas between; this host then is one of many"
     _flag(group, "--coordinator", default="", help=text)
+    text = (
+        "folder:///PATH of a folder that all hosts share: coordinators meet there and agents find them, so that no "
+        "--coordinator is needed; token and certificates that are not given are made there (docs/stores.md)"
+    )
+    _flag(group, "--store", default="", help=text)
+    text = (
+        "with --store: how many hosts run a coordinator beside their agent, those that come first (default 2; 0: they "
+        "are started elsewhere). They end with the job"
+    )
+    _flag(group, "--coordinators", type=int, default=None, help=text)
     text = "offer this whole host as spares, as many as --nproc-per-node"
     _flag(group, "--spare-host", action="store_true", help=text)
-    _flag(group, "--host-name", default=None, help="the name of this host in the job (default: its own name)")
-    _flag(group, "--job", default="job", help="the name of the job (default %(default)s)")
+    text = (
+        "the name of this host in the job (default: what a scheduler calls this machine, docs/hosts.md, else its own "
+        "name)"
+    )
+    _flag(group, "--host-name", default=None, help=text)
+    _flag(group, "--job", default=None, help=JOB)
+    _flag(group, "--attempt", type=int, default=None, help=ATTEMPT)
     text = (
         "file with the token of the job, readable by its owner only (chmod 600); two lines while it is being changed. "
         "It is read again every 10 s"

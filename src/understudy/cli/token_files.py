@@ -15,6 +15,11 @@ def read_job_tokens(file: Path | None) -> JobTokens:
     return JobTokens(checked([os.environ.get(JOB_TOKEN, "").strip()])) if file is None else JobTokens.read(file)
 
 
+def job_token_is_given() -> bool:
+    """In the environment."""
+    return bool(os.environ.get(JOB_TOKEN, "").strip())
+
+
 def read_api_token(file: Path | None) -> str:
     """What a command shows to the API of a job; empty if it was given none."""
     return (os.environ.get(API_TOKEN, "") if file is None else read_secret_text(_FLAG, file)).strip()

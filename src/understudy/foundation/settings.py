@@ -117,6 +117,11 @@ def network_interfaces(environment: Mapping[str, str] | None = None) -> tuple[st
     return tuple(name.strip() for name in values.get("GLOO_SOCKET_IFNAME", "").split(",") if name.strip())
 
 
+def whole_environment() -> dict[str, str]:
+    """For the command line, which passes it on: to processes that are started, and to what says where this host is."""
+    return dict(os.environ)
+
+
 def of_the_engine() -> Mapping[str, str]:
     """All of it, for a family of communicators that says under which settings it cannot be protected."""
     return dict(os.environ)

@@ -46,6 +46,7 @@ STORE = Kind(
     built_in={
         "memory": "understudy.coordinator.stores:MemoryStores",
         "etcd": "understudy.coordinator.stores:EtcdStores",
+        "folder": "understudy.coordinator.folder:FolderStores",
     },
 )
 COMMUNICATOR = Kind(

@@ -25,6 +25,19 @@ class Authority:
     def pem(self) -> bytes:
         return _pem(self.certificate)
 
+    def secret_pem(self) -> bytes:
+        """With its key: a reader of this can sign."""
+        return self.pem + _key_pem(self.key)
+
+    @staticmethod
+    def read(secret_pem: bytes) -> "Authority":
+        """Raises `ValueError` if it is none."""
+        _elliptic_curves()
+        from cryptography import x509
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        return Authority(x509.load_pem_x509_certificate(secret_pem), load_pem_private_key(secret_pem, None))
+
 
 def make_authority(days: float = 30) -> Authority:
     ec = _elliptic_curves()
@@ -48,23 +61,27 @@ def make_set(
     for party in parties:
         if Path(party).name != party or party in ("", ".", ".."):
             raise SettingsError(f"{party!r} cannot be the name of a folder")
-    ec = _elliptic_curves()
     authority = authority or make_authority(days)
     named = {PartyRole.COORDINATOR: coordinators, PartyRole.API_CLIENT: api_clients, PartyRole.AGENT: agents}
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / AUTHORITY, authority.pem)
     made = []
     for party in parties:
-        key = ec.generate_private_key(ec.SECP256R1())
         roles = [role for role, those in named.items() if party in those or not any(named.values())]
-        place = folder / party
-        place.mkdir(mode=0o700, exist_ok=True)
-        signed = _sign(party, key, authority.key, authority.certificate, days, roles or [PartyRole.AGENT])
-        _write(place / AUTHORITY, authority.pem)
-        _write(place / CERTIFICATE, _pem(signed))
-        _write(place / KEY, _key_pem(key))
-        made.append(place)
+        issue(folder / party, party, roles or [PartyRole.AGENT], authority, days)
+        made.append(folder / party)
     return made
+
+
+def issue(place: Path, party: str, roles: Collection[PartyRole], authority: Authority, days: float) -> None:
+    """The three files of one party."""
+    ec = _elliptic_curves()
+    key = ec.generate_private_key(ec.SECP256R1())
+    place.mkdir(mode=0o700, exist_ok=True)
+    signed = _sign(party, key, authority.key, authority.certificate, days, roles)
+    _write(place / AUTHORITY, authority.pem)
+    _write(place / CERTIFICATE, _pem(signed))
+    _write(place / KEY, _key_pem(key))
 
 
 def _elliptic_curves() -> Any:
