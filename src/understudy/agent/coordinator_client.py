@@ -20,6 +20,7 @@ import msgspec
 from understudy.agent.good_news import Recoveries
 from understudy.errors import WireError
 from understudy.foundation.clock import Clock
+from understudy.foundation.exits import NO_RENDEZVOUS
 from understudy.foundation.ids import MemberId
 from understudy.protocol import events as ev
 from understudy.protocol.commands import AssignRank, Outcome, StopJob, ToAgent
@@ -69,7 +70,7 @@ class Introduction:
 
 class CoordinatorClient:
     """Implements `controller.Controller` for a supervisor whose coordinator is elsewhere. `given_up`: the coordinator
-    refused this host for good."""
+    refused this host for good, or none was found."""
 
     def __init__(
         self,
@@ -81,12 +82,17 @@ class CoordinatorClient:
         clock: Clock,
         tell: Tell,
         wall: Callable[[], float] = time.time,
+        patience: float = 0.0,
+        holds_ranks: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`wall`: the time of day, which certificates are about."""
+        """`wall`: the time of day, which certificates are about. `patience`: seconds for which this host looks for a
+        coordinator while it holds no ranks; 0: for ever."""
         self._introduction, self._effects = introduction, effects
         self._tokens = JobTokens.of(introduction.token)
         self._addresses, self._certificates = list(addresses), certificates
         self._clock, self._tell, self._wall = clock, tell, wall
+        self._patience, self._holds_ranks = patience, holds_ranks
+        self._alone_since: float | None = None  # without a coordinator and without ranks
         self._recoveries = Recoveries()
         self.term, self.run = 0, ""
         self._agent = secrets.token_hex(16)
@@ -189,12 +195,30 @@ class CoordinatorClient:
         complained: set[tuple[str, str]] = set()  # once for each reason, until there is a coordinator again
         while not self.given_up:
             lost = await self._go_round(complained)
+            if self._is_left_alone(since_now=lost is not None):
+                return
             if lost is not None:
                 pause, complained = _FIRST_PAUSE, set()
                 self._addresses.remove(lost)
                 self._addresses.append(lost)  # if it still leads, the others will say so
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # thousands of hosts may be looking for a leader
             pause = min(_LONGEST_PAUSE, pause * 1.6)
+
+    def _is_left_alone(self, *, since_now: bool) -> bool:
+        """A rank that lives trains on and may be recovered yet; a host without any has nothing to wait for in the
+        end."""
+        now = self._clock.now()
+        if self._holds_ranks() or self.given_up:
+            self._alone_since = None
+            return False
+        if since_now or self._alone_since is None:
+            self._alone_since = now
+        if not self._patience or now - self._alone_since < self._patience:
+            return False
+        self.given_up = True
+        reason = because(Code.NO_COORDINATOR, seconds=self._patience)
+        self._effects.carry_out(StopJob(outcome=Outcome.FAILED, reason=reason, exit_code=NO_RENDEZVOUS))
+        return True
 
     async def _go_round(self, complained: set[tuple[str, str]]) -> str | None:
         """Ask every coordinator once; the one that is named as the leader comes next. Returns the address of the
