@@ -2,9 +2,11 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any
 
 from understudy.agent.coordinator_client import CoordinatorClient, Introduction
 from understudy.foundation.clock import SetClock
+from understudy.foundation.exits import NO_RENDEZVOUS
 from understudy.foundation.ids import Generation, HostId, MemberId, Rank
 from understudy.protocol import commands as cmd
 from understudy.protocol import events as ev
@@ -49,7 +51,7 @@ class Stream:
         return None
 
 
-def client_of(effects: HostEffects) -> CoordinatorClient:
+def client_of(effects: HostEffects, clock: SetClock | None = None, **more: Any) -> CoordinatorClient:
     introduction = Introduction(
         job="job",
         token="token",
@@ -63,7 +65,13 @@ def client_of(effects: HostEffects) -> CoordinatorClient:
         inventory=OWN,
     )
     return CoordinatorClient(
-        introduction, effects=effects, addresses=["nowhere:1"], certificates=None, clock=SetClock(), tell=effects.tell
+        introduction,
+        effects=effects,
+        addresses=["nowhere:1"],
+        certificates=None,
+        clock=clock or SetClock(),
+        tell=effects.tell,
+        **more,
     )
 
 
@@ -187,3 +195,30 @@ def test_good_news_is_told_once() -> None:
     resumes(M, 5, regroup=0.1)
     resumes(M, 4, regroup=0.1)
     assert effects.told[1:] == [("recovered", "recovered: ranks [3] of this host go on, generation 5")]
+
+
+def test_a_host_without_ranks_does_not_look_for_a_coordinator_for_ever() -> None:
+    """The time counts from its last connection, or from the end of its last rank; ranks that live train on."""
+    effects, clock, ranks = HostEffects(), SetClock(), [3]
+    client = client_of(effects, clock, patience=10.0, holds_ranks=lambda: bool(ranks))
+    alone = []
+    for at in (0.0, 60.0):
+        clock.advance_to(at)
+        alone.append(client._is_left_alone(since_now=False))
+    ranks.clear()
+    for at, connected in ((70.0, False), (79.0, False), (79.5, True), (89.0, False)):
+        clock.advance_to(at)
+        alone.append(client._is_left_alone(since_now=connected))
+    assert not any(alone) and effects.done == []
+    clock.advance_to(89.5)
+    assert client._is_left_alone(since_now=False) and client.given_up
+    (stop,) = effects.done
+    assert isinstance(stop, cmd.StopJob) and stop.exit_code == NO_RENDEZVOUS and stop.reason.code == Code.NO_COORDINATOR
+
+
+def test_a_host_that_is_to_look_for_ever_does() -> None:
+    effects, clock = HostEffects(), SetClock()
+    client = client_of(effects, clock, patience=0.0, holds_ranks=lambda: False)
+    assert not client._is_left_alone(since_now=False)
+    clock.advance_to(1e6)
+    assert not client._is_left_alone(since_now=False) and effects.done == []

@@ -119,6 +119,18 @@ def test_a_silent_host_is_lost_when_its_patience_is_over() -> None:
     play(scene)
 
 
+def test_a_host_that_said_farewell_may_hold_ranks_again_at_once() -> None:
+    async def scene(cluster: Cluster) -> None:
+        leader = await cluster.lead()
+        await cluster.train()
+        assert cluster.spare.line is not None and leader.coordinator is not None
+        cluster.spare.line.said_farewell = True
+        leader.gone(cluster.spare.line, "its agent ended")
+        assert leader.coordinator.machine.hosts.by_id[HostId("spare")].left
+
+    play(scene)
+
+
 def test_a_line_that_was_replaced_by_a_newer_one_is_no_silence() -> None:
     async def scene(cluster: Cluster) -> None:
         leader = await cluster.lead()

@@ -39,6 +39,24 @@ def test_the_world_is_founded_when_enough_hosts_are_there() -> None:
     assert {seat.store for seat in seats} == {A}
 
 
+def test_a_spare_host_that_came_first_takes_no_place_among_those_with_ranks() -> None:
+    machine = JobMachine(Policy(world_size=4, hosts=2))
+    machine.handle(ev.HostJoined(at=0.0, host=SPARE, ranks=0, spares=2))
+    machine.handle(ev.HostJoined(at=1.0, host=B, ranks=2, spares=0))
+    commands = machine.handle(ev.HostJoined(at=2.0, host=A, ranks=2, spares=0))
+    starts = [(c.host, c.seat.node_rank) for c in commands if isinstance(c, StartMember) and c.seat is not None]
+    assert starts == [(B, 0), (B, 0), (A, 1), (A, 1)], "without a place, the order of arrival"
+
+
+def test_the_first_hosts_hold_ranks_and_further_ones_are_spare() -> None:
+    """`--nnodes 1:2`: both offer ranks."""
+    machine = JobMachine(Policy(world_size=2, hosts=1))
+    first = machine.handle(ev.HostJoined(at=0.0, host=B, ranks=2, spares=0))
+    assert [(c.seat and c.seat.rank, c.host) for c in of(StartMember, first)] == [(0, B), (1, B)]
+    machine.handle(ev.HostJoined(at=0.1, host=A, ranks=2, spares=0))
+    assert (machine.hosts.by_id[A].ranks, machine.hosts.by_id[A].spares) == (0, 2)
+
+
 def test_hosts_that_never_come_are_named_and_not_waited_for_without_an_end() -> None:
     """Whatever the clock says when the first host comes: a machine may have been up for months."""
     machine = JobMachine(Policy(world_size=4, hosts=2, setup_timeout=600.0))
@@ -50,7 +68,7 @@ def test_hosts_that_never_come_are_named_and_not_waited_for_without_an_end() -> 
         if machine.generation or deadline > 5_001_000.0:
             break
     assert said[0] == "waiting for hosts: 1 of 2 hosts are there (b)" and 2 < len(said) < 10
-    assert machine.stopped is not None and machine.stopped.exit_code == 1
+    assert machine.stopped is not None and machine.stopped.exit_code == 69
     assert said[-1] == "no world within 600 s (--setup-timeout): only 1 of 2 hosts are there (b)"
 
 
@@ -296,3 +314,35 @@ def test_a_host_that_is_lost_while_scripts_end_fails_the_job() -> None:
         machine.handle(ev.MemberFinished(at=9.0, member=m(number), generation=Generation(1)))
     (stop,) = of(StopJob, silence(machine, B))
     assert stop.reason.has(Code.LOST_AT_THE_END)
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_host_that_left_in_an_orderly_way_is_in_no_quarantine(left: bool) -> None:
+    """A drained machine that was repaired comes back under the same name, and so does a pod that was made anew."""
+    machine = cluster()
+    machine.handle(ev.HostSilent(at=10.0, host=SPARE, why="its agent ended", left=left))
+    speak(machine, A, at=10.3)
+    machine.handle(ev.Tick(at=12.0))
+    assert not machine.hosts.by_id[SPARE].present
+    machine.handle(ev.HostJoined(at=13.0, host=SPARE, ranks=2, spares=0))
+    assert machine.hosts.usable(SPARE, 13.0) is left
+
+
+def test_a_host_that_left_with_ranks_on_it_is_in_quarantine() -> None:
+    machine = cluster()
+    machine.handle(ev.HostSilent(at=10.0, host=B, why="its agent ended", left=True))
+    speak(machine, A, at=10.3)
+    machine.handle(ev.Tick(at=12.0))
+    machine.handle(ev.HostJoined(at=13.0, host=B, ranks=2, spares=0))
+    assert not machine.hosts.usable(B, 13.0)
+
+
+def test_a_host_that_comes_back_after_all_has_not_left() -> None:
+    machine = cluster()
+    machine.handle(ev.HostSilent(at=10.0, host=SPARE, why="its agent ended", left=True))
+    machine.handle(ev.HostHeard(at=10.1, host=SPARE, members=(m(4), m(5))))
+    machine.handle(ev.HostSilent(at=20.0, host=SPARE, why="the connection ended"))
+    speak(machine, A, at=20.3)
+    machine.handle(ev.Tick(at=22.0))
+    machine.handle(ev.HostJoined(at=23.0, host=SPARE, ranks=2, spares=0))
+    assert not machine.hosts.usable(SPARE, 23.0)

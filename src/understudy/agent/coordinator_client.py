@@ -20,6 +20,7 @@ import msgspec
 from understudy.agent.good_news import Recoveries
 from understudy.errors import WireError
 from understudy.foundation.clock import Clock
+from understudy.foundation.exits import NO_RENDEZVOUS
 from understudy.foundation.ids import MemberId
 from understudy.protocol import events as ev
 from understudy.protocol.commands import AssignRank, Outcome, StopJob, ToAgent
@@ -69,7 +70,7 @@ class Introduction:
 
 class CoordinatorClient:
     """Implements `controller.Controller` for a supervisor whose coordinator is elsewhere. `given_up`: the coordinator
-    refused this host for good."""
+    refused this host for good, or none was found."""
 
     def __init__(
         self,
@@ -82,14 +83,19 @@ class CoordinatorClient:
         tell: Tell,
         wall: Callable[[], float] = time.time,
         find: Callable[[], Awaitable[Sequence[str]]] | None = None,
+        patience: float = 0.0,
+        holds_ranks: Callable[[], bool] = lambda: True,
     ) -> None:
         """`wall`: the time of day, which certificates are about. `find`: asked for the addresses before each round,
-        where they may change."""
+        where they may change. `patience`: seconds for which this host looks for a coordinator while it holds no ranks;
+        0: for ever."""
         self._introduction, self._effects = introduction, effects
         self._tokens = JobTokens.of(introduction.token)
         self._addresses, self._certificates = list(addresses), certificates
         self._find = find
         self._clock, self._tell, self._wall = clock, tell, wall
+        self._patience, self._holds_ranks = patience, holds_ranks
+        self._alone_since: float | None = None  # without a coordinator and without ranks
         self._recoveries = Recoveries()
         self.term, self.run = 0, ""
         self._agent = secrets.token_hex(16)
@@ -197,6 +203,8 @@ class CoordinatorClient:
                 complained.add(("", ""))
                 self._tell("no coordinator", "no coordinator leads; it is looked for again and again", address="")
             lost = await self._go_round(complained)
+            if self._is_left_alone(since_now=lost is not None):
+                return
             if lost is not None:
                 pause, complained = _FIRST_PAUSE, set()
                 self._addresses.remove(lost)
@@ -210,6 +218,22 @@ class CoordinatorClient:
         if self._find is not None:
             self._addresses = list(await self._find())
         return self._addresses != before
+
+    def _is_left_alone(self, *, since_now: bool) -> bool:
+        """A rank that lives trains on and may be recovered yet; a host without any has nothing to wait for in the
+        end."""
+        now = self._clock.now()
+        if self._holds_ranks() or self.given_up:
+            self._alone_since = None
+            return False
+        if since_now or self._alone_since is None:
+            self._alone_since = now
+        if not self._patience or now - self._alone_since < self._patience:
+            return False
+        self.given_up = True
+        reason = because(Code.NO_COORDINATOR, seconds=self._patience)
+        self._effects.carry_out(StopJob(outcome=Outcome.FAILED, reason=reason, exit_code=NO_RENDEZVOUS))
+        return True
 
     async def _go_round(self, complained: set[tuple[str, str]]) -> str | None:
         """Ask every coordinator once; the one that is named as the leader comes next. Returns the address of the

@@ -20,7 +20,7 @@ class LaunchPlan:
     fork_server_command: tuple[str, ...] = ()  # forks workers; descriptor and command follow. Empty: --no-fork-server
     fork_founders: bool = False  # the first ranks come from the fork server too
     host: str = ""  # --host-name: this host's name in a job on many hosts
-    store_host: str = "127.0.0.1"  # --local-addr: where the c10d store beside this agent listens
+    store_host: str = "127.0.0.1"  # --local-addr: where the c10d store beside this agent listens. Empty: not known yet
     ledger_digest_every: int = 0  # --ledger-digest-every
     ledger_digests: str = "auto"  # --ledger-digests
     check_replicas_every: int = 0  # --check-replicas-every

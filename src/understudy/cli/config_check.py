@@ -20,7 +20,6 @@ from understudy.errors import SettingsError
 from understudy.protocol.policy import Policy
 
 _SOME_SCRIPT = sys.executable  # stands for the script, which is no flag: it is there, as a file and as a program
-_SOME_ADDRESS = "127.0.0.1"  # stands for the address of the host, which is another one's
 _LIMITS, _RECOVERY = f"{POLICY}.limits", f"{POLICY}.recovery"
 _SNAPSHOTS = f"{_RECOVERY}.peer-memory.snapshot-every"
 
@@ -110,6 +109,4 @@ def _parsed(command: str, file: ConfigFile, *arguments: str) -> argparse.Namespa
 
 def _request(file: ConfigFile) -> run_flags.RunRequest:
     args = _parsed("run", file, _SOME_SCRIPT)
-    if args.coordinator and args.local_addr is None:
-        args.local_addr = _SOME_ADDRESS
     return run_flags.read_request(args, {}, Path(), live=False)

@@ -24,6 +24,7 @@ OF_A_HOST: Mapping[str, frozenset[str]] = {
     "run": frozenset(
         {
             *("node-rank", "host-name", "local-addr", "spare-host", "spares", "drain-grace", "device-metrics"),
+            *("leave-code", "rendezvous-timeout"),
             *("certs", "token-file", "run-dir", "log-dir", "no-progress", "log-format", POLICY),
         }
     ),

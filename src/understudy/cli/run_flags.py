@@ -4,11 +4,11 @@ import argparse
 import os
 import shutil
 import signal
-import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from understudy.agent.logs import LogPlan, parse_std
 from understudy.agent.plan import LaunchPlan
@@ -22,6 +22,7 @@ from understudy.protocol.policy import Policy
 from understudy.protocol.rungs import RungLimits
 from understudy.wire.transport import split_address
 
+_Number = TypeVar("_Number", int, float)
 FORK_SERVER: tuple[str, ...] = ("-m", "understudy.training.fork_server")
 STORE_COMMAND: tuple[str, ...] = (sys.executable, "-m", "understudy.groups.store_host")
 _REFUSED: dict[str, tuple[object, str]] = {
@@ -49,6 +50,8 @@ class RunRequest:
     no_progress: bool
     signals: tuple[signal.Signals, ...]
     drain_grace: float  # seconds between a SIGTERM to this host and its end, in which its ranks move away
+    rendezvous_timeout: float  # seconds without a coordinator and without a rank after which this host ends; 0: never
+    leave_code: int | None  # of a host that left in an orderly way; None: 128 and the signal
     remarks: tuple[str, ...]  # flags that were accepted and have no effect
     detectors: tuple[str, ...] = ()  # their names; empty: every one that works
     responses: Mapping[str, str] = field(default_factory=dict)  # their names, by the kind of evidence
@@ -72,9 +75,7 @@ def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_
             environment=environment,
             world_size=policy.world_size,
             host=placement.host.value if args.coordinator else "",
-            store_host=(args.local_addr or socket.gethostbyname(socket.gethostname()))
-            if args.coordinator
-            else "127.0.0.1",
+            store_host=(args.local_addr or "") if args.coordinator else "127.0.0.1",
             run_dir=run_dir,
             logs=_logs(args, run_dir, live),
             store_command=STORE_COMMAND,
@@ -95,6 +96,8 @@ def read_request(given: argparse.Namespace, environment: Mapping[str, str], run_
         no_progress=args.no_progress,
         signals=_signals(args.signals_to_handle),
         drain_grace=_drain_grace(args),
+        rendezvous_timeout=_at_least("--rendezvous-timeout", args.rendezvous_timeout, 0.0),
+        leave_code=_leave_code(args),
         remarks=_remarks(args),
         detectors=tuple(dict.fromkeys(comma_separated(args.detectors))),
         responses=_responses(args),
@@ -142,10 +145,17 @@ def _drain_grace(args: argparse.Namespace) -> float:
     return float(args.drain_grace)
 
 
+def _leave_code(args: argparse.Namespace) -> int | None:
+    code: int | None = args.leave_code
+    if code is not None and not 0 <= code <= 255:
+        raise SettingsError(f"--leave-code {code}: an exit code is a number from 0 to 255")
+    return code
+
+
 def _checkpoint_every(args: argparse.Namespace) -> int:
     if args.checkpoint_every and not args.checkpoint_dir:
         raise SettingsError(f"--checkpoint-every {args.checkpoint_every}: say where, with --checkpoint-dir")
-    return _at_least("--checkpoint-every", args.checkpoint_every, 0)
+    return int(_at_least("--checkpoint-every", args.checkpoint_every, 0))
 
 
 def _responses(args: argparse.Namespace) -> dict[str, str]:
@@ -168,9 +178,9 @@ def _metrics_address(text: str) -> str:
     return text
 
 
-def _at_least(flag: str, value: int, least: int) -> int:
-    if value < least:
-        raise SettingsError(f"{flag} {value}: must be {least} or more")
+def _at_least(flag: str, value: _Number, least: _Number) -> _Number:
+    if not value >= least:
+        raise SettingsError(f"{flag} {value:g}: must be {least:g} or more")
     return value
 
 

@@ -3,13 +3,16 @@
 import argparse
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 
 from understudy.agent import inventory
 from understudy.agent.coordinator_beside import CoordinatorBeside
 from understudy.agent.coordinator_client import CoordinatorClient, Introduction, Tell
+from understudy.agent.own_address import own_address
+from understudy.agent.plan import LaunchPlan
 from understudy.agent.supervisor import Supervisor
 from understudy.cli.log import Log
 from understudy.cli.observers import Observers
@@ -18,7 +21,7 @@ from understudy.cli.run_parser import comma_separated
 from understudy.cli.terminal import Terminal
 from understudy.coordinator.folder import LeaderFinder, folder_of, folder_of_job
 from understudy.files.background import BackgroundFiles
-from understudy.foundation.clock import SystemClock
+from understudy.foundation.clock import Clock, SystemClock
 from understudy.foundation.ids import HostId
 from understudy.protocol.commands import Outcome, StopJob
 from understudy.protocol.reasons import Code, because
@@ -46,8 +49,9 @@ async def run_on_host(
     removed. `beside`: runs a coordinator on this host, if one is needed here."""
     clock = SystemClock()
     files, own = BackgroundFiles(terminal.say), inventory.read(request.plan.environment)
+    addresses = [] if args.store else comma_separated(args.coordinator)
     supervisor = Supervisor(
-        request.plan,
+        await _with_address(request.plan, addresses, own, clock),
         clock=clock,
         policy=request.policy,
         console=terminal.output,
@@ -62,11 +66,13 @@ async def run_on_host(
     client = CoordinatorClient(
         _introduction(args, request, tokens, supervisor, own),
         effects=supervisor,
-        addresses=[] if args.store else comma_separated(args.coordinator),
+        addresses=addresses,
         find=LeaderFinder(folder_of_job(folder_of(args.store), request.placement.job_key)) if args.store else None,
         certificates=certificates,
         clock=clock,
         tell=terminal.tell,
+        patience=request.rendezvous_timeout,
+        holds_ranks=lambda: any(worker.rank is not None for worker in supervisor.workers.values()),
     )
     log.run = lambda: client.run
     departure = Departure(request, supervisor, client, terminal.tell)
@@ -90,6 +96,11 @@ async def run_on_host(
     return stop
 
 
+async def _with_address(plan: LaunchPlan, coordinators: Sequence[str], own: HostInventory, clock: Clock) -> LaunchPlan:
+    """Where the store of this host listens, unless --local-addr says it."""
+    return plan if plan.store_host else replace(plan, store_host=await own_address(coordinators, own.addresses, clock))
+
+
 def _offer(args: argparse.Namespace, request: RunRequest) -> str:
     placement = request.placement
     ranks = placement.ranks_per_host.value
@@ -103,7 +114,7 @@ class Departure:
     that lasts; a second signal ends the wait."""
 
     def __init__(self, request: RunRequest, supervisor: Supervisor, client: CoordinatorClient, tell: Tell) -> None:
-        self._grace, self._host = request.drain_grace, HostId(request.plan.host)
+        self._grace, self._host, self._code = request.drain_grace, HostId(request.plan.host), request.leave_code
         self._supervisor, self._client, self._tell = supervisor, client, tell
         self._waiting: asyncio.Task[None] | None = None
         self.leaves = False  # this host goes, whatever becomes of the job
@@ -138,7 +149,9 @@ class Departure:
     def _end(self, number: signal.Signals, what: str) -> None:
         self.leaves = True
         reason = because(Code.STOP_REQUESTED, text=f"{number.name} {what}")
-        self._supervisor.stop(StopJob(outcome=Outcome.STOPPED, reason=reason, exit_code=128 + number))
+        orderly = number is signal.SIGTERM and not self._ranks()
+        code = 128 + number if self._code is None or not orderly else self._code
+        self._supervisor.stop(StopJob(outcome=Outcome.STOPPED, reason=reason, exit_code=code))
 
 
 def _introduction(

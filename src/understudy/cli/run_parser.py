@@ -105,7 +105,10 @@ def _add_torchrun_flags(parser: argparse.ArgumentParser) -> None:
     _flag(group, "--master-addr", default="127.0.0.1", help="differs: this host only; another address is refused")
     text = "no effect: the store listens on a free port, and every worker is told which"
     _flag(group, "--master-port", type=int, default=None, help=text)
-    text = "differs: on many hosts, the address under which the others reach this one; no effect on one host"
+    text = (
+        "differs: on many hosts, the address under which the others reach this one (default: the one from which it "
+        "reaches a coordinator); no effect on one host"
+    )
     _flag(group, "--local-addr", default=None, help=text)
     _flag(group, "--logs-specs", default=None, help="refused: use --redirects, --tee and --log-dir")
     numa = ["node", "socket", "exclusive", "core-complex"]
@@ -299,6 +302,16 @@ def _add_host_flags(parser: argparse.ArgumentParser) -> None:
     _limit(group, "--host-quarantine", float, "seconds for which a host that was lost gets no rank")
     text = "seconds between a SIGTERM to this host and its end, in which its ranks move to others (default %(default)g)"
     _flag(group, "--drain-grace", type=float, default=0.0, help=text)
+    text = (
+        "exit code of a host that SIGTERM has made leave when no rank was there any more, while the job goes on "
+        "(default: 143, as of every process that SIGTERM ends; docs/exit-codes.md)"
+    )
+    _flag(group, "--leave-code", type=int, default=None, help=text)
+    text = (
+        "seconds for which a host without ranks looks for a coordinator, at its beginning or later; then it ends with "
+        "exit code 69 (default %(default)g; 0: for ever). A host with ranks goes on looking"
+    )
+    _flag(group, "--rendezvous-timeout", type=float, default=1800.0, help=text)
 
 
 def _add_output_flags(parser: argparse.ArgumentParser) -> None:

@@ -31,6 +31,7 @@ class HostConnection:
     peer: str = ""
     on_close: Callable[[], object] = lambda: None
     closed: bool = False
+    said_farewell: bool = False
     certificate_ends: int | None = None
     _waiting: "asyncio.Queue[bytes]" = field(default_factory=asyncio.Queue)
     _bytes: int = 0

@@ -250,7 +250,7 @@ class Leader:
     def gone(self, line: HostConnection, why: str) -> None:
         self._paces.forget(line.host)
         if self.lines.gone(line) and self.coordinator is not None:
-            self._tell(ev.HostSilent(at=self._clock.now(), host=line.host, why=why))
+            self._tell(ev.HostSilent(at=self._clock.now(), host=line.host, why=why, left=line.said_farewell))
 
     def heard(self, line: HostConnection, message: wire.FromHost | wire.Unknown) -> None:
         """Raises `WireError` for what this host may not say."""

@@ -182,6 +182,7 @@ class Service:
                 return "this coordinator does not lead any more"
             message = wire.decode_from_host(data)
             if isinstance(message, wire.Farewell):
+                line.said_farewell = True
                 return f"its agent ended: {message.reason}"
             leader.heard(line, message)
         return "the connection ended"

@@ -41,10 +41,12 @@ class HostJoined(Event, frozen=True, kw_only=True):
 
 
 class HostSilent(Event, frozen=True, kw_only=True):
-    """The connection to a host has ended. It may come back."""
+    """The connection to a host has ended. It may come back. `left`: its agent said that it ends, by the wish of its
+    operator."""
 
     host: HostId
     why: str
+    left: bool = False
 
 
 class HostHeard(Event, frozen=True, kw_only=True):

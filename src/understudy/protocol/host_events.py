@@ -61,6 +61,7 @@ class HostEvents:
         hosts, policy = self.hosts, self.policy
         suspected_itself = hosts.most_are_silent
         hosts.fall_silent(hosts.by_id[event.host], event.at, policy.host_patience)
+        hosts.by_id[event.host].left |= event.left
         if not hosts.most_are_silent:
             return [WatchClosely(generation=self.round.state.generation, hosts=tuple(hosts.witnesses()))]
         hosts.be_patient(policy.takeover_patience)
@@ -108,9 +109,10 @@ class HostEvents:
         commands: list[Command] = []
         for host in lost:
             why = because(Code.HOST_SILENT, seconds=at - (host.silent_since or at))
-            self.hosts.lose(host, at + self.policy.suspicion)
             needed = (self.member_loss.needed_for(member) for member in self.roster.on_host(host.id))
             ranks = sorted(rank for rank in needed if rank is not None)
+            orderly = host.left and not ranks  # nothing is held against its next agent
+            self.hosts.lose(host, at if orderly else at + self.policy.suspicion)
             commands += self._remove_members(at, host, why)
             if ranks:
                 reasons.append(because(Code.HOST_LOST, host=host.id, ranks=tuple(ranks), why=why))

@@ -33,6 +33,7 @@ class Host:
     suspect_until: float = field(default=0.0, metadata=MOMENT)
     failures_in_a_row: int = 0  # spares that died there before they were warm
     draining: bool = False  # on request: nothing is put there any more
+    left: bool = field(default=False, metadata=FORGOTTEN)  # its agent has said that it ends
     spoke_at: float = field(default=float("-inf"), metadata=FORGOTTEN)  # its agent, whatever it said
     devices: int = 0  # that its processes see, by number; 0: none, or it has not told
     lost_devices: set[int] = field(default_factory=set)  # no process is put there
@@ -92,7 +93,7 @@ class Hosts:
             self.by_id[id_].patience = max(self.by_id[id_].patience, patience)
 
     def speak(self, host: Host) -> None:
-        host.silent_since = None
+        host.silent_since, host.left = None, False
         self.silent.pop(host.id, None)
 
     def _count(self, host: Host | None, sign: int) -> None:

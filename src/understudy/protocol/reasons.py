@@ -18,6 +18,7 @@ class Code(enum.StrEnum):
     REQUESTED = "requested"  # the words of a person, a monitor or a detector that asked for something
     STOP_REQUESTED = "stop_requested"  # a person or a signal ended the job
     NEW_RUN = "new_run"
+    NO_COORDINATOR = "no_coordinator"  # a host without ranks has looked for one long enough
     REFUSED_BY_COORDINATOR = "refused_by_coordinator"  # a host takes no part in the job
     TOLD = "told"  # words of another version, whose code is not known here
     EVIDENCE = "evidence"

@@ -262,12 +262,11 @@ class Round:
 
     def _seated(self, starts: list[Command], member: Member) -> list[Command]:
         """Tell a process that is started for a rank where it will be, before it asks."""
-        host = self.hosts.by_id.get(member.host)
         seat = Seat(
             rank=member.rank or Rank(0),
             local_rank=member.slot,
             local_world_size=self.policy.ranks_per_host,
-            node_rank=0 if host is None else host.place,
+            node_rank=(member.rank or 0) // self.policy.ranks_per_host,
             nodes=self.policy.hosts,
             store=self.state.store,
         )

@@ -26,6 +26,7 @@ TEXTS: Final[Mapping[str, str]] = {
     Code.REQUESTED: "{text}",
     Code.STOP_REQUESTED: "{text}",
     Code.NEW_RUN: "the operator began a new run (--new-run)",
+    Code.NO_COORDINATOR: "no coordinator was found within {seconds:g} s (--rendezvous-timeout), and no rank is here",
     Code.REFUSED_BY_COORDINATOR: "{text}",
     Code.TOLD: "{text}",
     Code.EVIDENCE: "{detector}: {text}{wish:? [it should be #]}",

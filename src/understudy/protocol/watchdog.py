@@ -11,6 +11,7 @@ When the evidence is too old to act upon, agents are asked to look closely (`Wat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from understudy.foundation.exits import NO_RENDEZVOUS
 from understudy.foundation.ids import MemberId, Rank, StepNumber
 from understudy.protocol import deadlines
 from understudy.protocol import events as ev
@@ -279,7 +280,7 @@ class Watchdog:
         present = because(Code.HOSTS_PRESENT, count=len(there), wanted=policy.hosts, hosts=names)
         if at - since >= policy.setup_timeout:
             why = because(Code.HOSTS_MISSING, limit=policy.setup_timeout, present=present)
-            return self.context.stop(at, Outcome.FAILED, why, 1)
+            return self.context.stop(at, Outcome.FAILED, why, NO_RENDEZVOUS)
         watchdog.look_at = min(at + 10.0, since + policy.setup_timeout)
         lasted = at - since
         due = lasted >= _FIRST_REMARK_ON_SETUP and self._remark_is_due(at, lasted)
