@@ -69,7 +69,7 @@ def check(path: Path) -> Checked:
         return Checked(path=path, wrong=(str(error),), given=given)
     if request is None:
         return Checked(path=path, given=given, settings=settings)
-    remarks = () if settings["run.coordinator"] else request.remarks
+    remarks = () if settings["run.coordinator"] or settings["run.store"] else request.remarks
     return Checked(path=path, given=given, settings=settings, policy=request.policy, remarks=remarks)
 
 
@@ -110,6 +110,6 @@ def _parsed(command: str, file: ConfigFile, *arguments: str) -> argparse.Namespa
 
 def _request(file: ConfigFile) -> run_flags.RunRequest:
     args = _parsed("run", file, _SOME_SCRIPT)
-    if args.coordinator and args.local_addr is None:
+    if (args.coordinator or args.store) and args.local_addr is None:
         args.local_addr = _SOME_ADDRESS
     return run_flags.read_request(args, {}, Path(), live=False)
