@@ -30,11 +30,11 @@ from understudy.foundation.parenthood import die_with
 from understudy_testkit.faults.assertions import NotProven
 
 _FORK = multiprocessing.get_context("fork")
-_BETWEEN_WRITES = 0.01  # seconds at most
+_BETWEEN_WRITES = 0.02  # seconds at most
 _UNTIL_STRUCK = 0.5  # seconds at most that a leader is left alone
 _SHORT_STOP = 5.0  # seconds at most: it may lose the lead or not
-_SUCCESSION_LIMIT = 60.0  # seconds: a machine may be very busy
-_LOOK_EVERY = 0.02
+_SUCCESSION_LIMIT = 180.0  # seconds: a machine may be very busy
+_LOOK_EVERY = 0.05
 
 
 class StandingClock(SystemClock):
