@@ -15,7 +15,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -215,7 +215,7 @@ class Play:
         self.struck[kind] += 1
         yield from _pause(_UNTIL_STRUCK / 2)  # in which it may do what it must not
 
-    def _await_leader(self, former: int) -> "Iterator[None]":
+    def _await_leader(self, former: int) -> Generator[None, None, _Process]:
         deadline = time.monotonic() + _SUCCESSION_LIMIT
         while True:
             leader = self.leader()
