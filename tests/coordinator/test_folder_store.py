@@ -70,7 +70,7 @@ def test_even_a_leader_whose_clock_is_wrong_is_refused(tmp_path: Path) -> None:
         first._renewing.cancel()  # it is silent, and does not look
         began = time.monotonic()
         await second.lead("two:2")
-        assert 3.0 < time.monotonic() - began < 8.0
+        assert time.monotonic() - began > 3.0
         assert first.leads(), "it believes so"
         with pytest.raises(Deposed, match=r"two:2's, of term 3"):
             await first.record(b"too late")

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from understudy.foundation.parenthood import die_with
+from understudy.detection.progress import Place
+from understudy.foundation.parenthood import children_of, die_with
 from understudy.ledger.reading import Run, read_run
 from understudy_testkit.faults.assertions import Setup, require_identical
+from understudy_testkit.faults.watching import look, page_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 _TIMEOUT = 400.0  # on a machine that may be very busy
@@ -58,6 +60,10 @@ class Hosts:
                 preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 (nothing may outlive the tests)
             )
 
+    def has_warm_spare(self, host: str) -> bool:
+        pages = [page_of(pid) for pid in children_of(self.agents[host].pid)]
+        return any(look(page).place is Place.PARKED for page in pages if page is not None and os.path.exists(page))
+
     def said(self, host: str) -> str:
         return (self.folder / f"{host}.txt").read_text(errors="replace")
 
@@ -87,17 +93,18 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
 
 def test_the_host_of_the_leader_is_killed(hosts: Hosts, reference: Callable[[Setup], Run]) -> None:
     expected = reference(SETUP)
-    slow = ("--pause", "0.25")
+    slow = ("--pause", "1.0", "--pause-until", str(hosts.folder / "no-pause"))
     hosts.start("a", "--node-rank", "0", script_args=slow)
     hosts.wait(lambda: re.search(r"leading, term", hosts.said("a")), "leader on host a")
     hosts.start("b", "--node-rank", "1", script_args=slow)
-    hosts.start("c", "--spare-host", script_args=slow)
     hosts.wait(lambda: "listening on" in hosts.said("b"), "coordinator on host b")
-    hosts.wait(lambda: hosts.steps_done() >= 3, "first steps")
+    hosts.start("c", "--spare-host", script_args=slow)
+    hosts.wait(lambda: hosts.has_warm_spare("c") and hosts.steps_done() >= 3, "first steps and a warm spare")
     assert "listening on" not in hosts.said("c"), "two coordinators are enough"
     hosts.agents["a"].send_signal(signal.SIGKILL)
     assert hosts.agents["a"].wait(10) == -signal.SIGKILL
     hosts.wait(lambda: re.search(r"leading, term", hosts.said("b")), "leader on host b")
+    (hosts.folder / "no-pause").touch()
     assert hosts.end("b") == 0 and hosts.end("c") == 0
     require_identical(expected, read_run(hosts.run_dir), "the job whose leader's host was killed")
 

@@ -11,11 +11,10 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
 
 from understudy.agent.posts import Holder, Post
 from understudy.agent.processes import WatchedProcess, signal_name, start_process
-from understudy.files.in_thread import start_in_thread
+from understudy.files.in_thread import answer_within
 
 _BEAT_EVERY = 2.0  # seconds
 _DEAD_AFTER = 20.0  # seconds without a heartbeat until another host may take a post
@@ -27,8 +26,6 @@ _HEALTHY_AFTER = 60.0
 _FAREWELL = 40.0  # seconds in which a coordinator ends after its job; it waits for other hosts no longer than that
 _GRACE = 5.0  # seconds from SIGTERM to SIGKILL
 _WRONG_FLAGS = 2
-
-_T = TypeVar("_T")
 
 
 class CoordinatorBeside:
@@ -64,7 +61,7 @@ class CoordinatorBeside:
             self._task = asyncio.create_task(self._keep())
 
     async def _keep(self) -> None:
-        while not self._unfit:
+        while not self._unfit and not self._closed:
             try:
                 pause = await (self._seek() if self._post is None else self._hold(self._post))
                 self._troubled = False
@@ -79,10 +76,10 @@ class CoordinatorBeside:
 
     async def _seek(self) -> float:
         """Returns how long to wait until the next look."""
-        free = await _answer(self._look_for_free)
+        free = await answer_within(_ANSWER_TIMEOUT, self._look_for_free)
         if free is not None:
             place, after = free
-            if await _answer(partial(self._take, self._posts[place], after)):
+            if await answer_within(_ANSWER_TIMEOUT, partial(self._take, self._posts[place], after)):
                 self._post, self._start_next = self._posts[place], 0.0
                 self._say(f"this host runs coordinator {place + 1} of {len(self._posts)}")
                 return 0.0
@@ -117,10 +114,12 @@ class CoordinatorBeside:
     # -- with a post --------------------------------------------------------------------------------------------------
 
     async def _hold(self, post: Post) -> float:
+        if self._closed:
+            return 0.0
         if (self.process is None or not self.process.alive) and time.monotonic() >= self._start_next:
             self._start()
         self._count += 1
-        if not await _answer(partial(self._beat, post)):
+        if not await answer_within(_ANSWER_TIMEOUT, partial(self._beat, post)):
             self._say("another host has taken the post of this host's coordinator, which ends")
             self._post = None
             await self._end_process()
@@ -167,7 +166,7 @@ class CoordinatorBeside:
         await self._end_process()
         if self._post is not None:
             with contextlib.suppress(OSError, TimeoutError):
-                await asyncio.wait_for(start_in_thread(partial(self._post.give_up, self._agent)), 1.0)
+                await answer_within(1.0, partial(self._post.give_up, self._agent))
 
     def _alive(self) -> bool:
         return self.process is not None and self.process.alive
@@ -180,7 +179,3 @@ class CoordinatorBeside:
             await asyncio.wait_for(self._ended.wait(), _GRACE)
         if self.process.alive:
             self.process.kill_and_wait()
-
-
-async def _answer(call: Callable[[], _T]) -> _T:
-    return await asyncio.wait_for(start_in_thread(call), _ANSWER_TIMEOUT)

@@ -68,7 +68,7 @@ def check(path: Path) -> Checked:
         return Checked(path=path, wrong=(str(error),), given=given)
     if request is None:
         return Checked(path=path, given=given, settings=settings)
-    remarks = () if settings["run.coordinator"] else request.remarks
+    remarks = () if settings["run.coordinator"] or settings["run.store"] else request.remarks
     return Checked(path=path, given=given, settings=settings, policy=request.policy, remarks=remarks)
 
 

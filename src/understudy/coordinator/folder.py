@@ -28,7 +28,7 @@ import msgspec
 from understudy.coordinator.state_store import StateStore
 from understudy.coordinator.stores import StoreRequest
 from understudy.errors import Deposed, LedgerError, SettingsError
-from understudy.files.in_thread import start_in_thread
+from understudy.files.in_thread import answer_within, start_in_thread
 from understudy.files.numbered import NumberedFiles
 from understudy.files.private import make_private_folder, write_private
 from understudy.foundation.clock import Clock, SystemClock
@@ -212,7 +212,7 @@ class FolderStateStore:
             if not self.leads():
                 return
             with contextlib.suppress(OSError, TimeoutError):
-                newest = await asyncio.wait_for(start_in_thread(partial(self._beat, self._term, count)), _LEASE)
+                newest = await answer_within(_LEASE, partial(self._beat, self._term, count))
                 if newest.term != self._term or not newest.leader:
                     self._end(_superseded(newest))
                 elif self.leads():
@@ -248,11 +248,12 @@ class FolderStateStore:
         term, self._term = self._term, 0
         if term:
             with contextlib.suppress(OSError, TimeoutError):
-                await asyncio.wait_for(start_in_thread(partial(self._resign, term)), _LAST_WORDS)
+                await answer_within(_LAST_WORDS, partial(self._resign, term))
 
     def _resign(self, term: int) -> None:
         with self._appending:
-            self._log.append(self._head.number, Entry(term=term, leader="", facts_at=self._head.facts_at))
+            if self._head.term == term:  # else this call has outlived even a later leadership
+                self._log.append(self._head.number, Entry(term=term, leader="", facts_at=self._head.facts_at))
 
     async def close(self) -> None:
         self._end("it was closed")
@@ -337,7 +338,7 @@ class LeaderFinder:
 
     async def __call__(self) -> list[str]:
         with contextlib.suppress(OSError, TimeoutError):
-            self._found = (await asyncio.wait_for(start_in_thread(self._log.head), _SLOW)).leader
+            self._found = (await answer_within(_SLOW, self._log.head)).leader
         return [self._found] if self._found else []
 
 

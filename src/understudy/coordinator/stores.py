@@ -1,4 +1,4 @@
-"""Where the state of a coordinator can be kept: the contract of a store, and our own two.
+"""Where the state of a coordinator can be kept: the contract of a store, and two of our own (the third: `folder`).
 
 A store is found by the first word of `--store`: `etcd` for etcd://host:2379, `memory` for memory. What its
 state stores promise is in `state_store.py`, and is tried by `understudy_testkit.conformance.stores`.
