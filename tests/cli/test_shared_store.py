@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from understudy.cli import coordinator, run, shared_store
+from understudy.cli.placed import placement_of
 from understudy.cli.run_flags import read_request
 from understudy.errors import SettingsError
 from understudy.foundation.settings import JOB_TOKEN
@@ -49,7 +50,7 @@ def test_what_cannot_be_is_refused(flags: tuple[str, ...], complaint: str, tmp_p
 
 def test_an_agent_is_given_what_its_flags_do_not_say(tmp_path: Path) -> None:
     store = f"folder://{tmp_path}/s"
-    args = shared_store.prepare_run(run_args("--store", store, "--job", "j", "--host-name", "h1", "--nnodes", "2"))
+    args = shared_store.prepare_run(run_args("--store", store, "--job", "j", "--host-name", "h1", "--nnodes", "2"), {})
     assert args.coordinator == store and args.run_dir == f"{tmp_path}/s/job-j/run"
     assert args.token_file == tmp_path / "s" / "token"
     certified = Certificates.read(args.certs, PartyRole.AGENT).certified()
@@ -60,18 +61,18 @@ def test_an_agent_is_given_what_its_flags_do_not_say(tmp_path: Path) -> None:
 
 def test_flags_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = ("--token-file", "t", "--certs", "c", "--local-addr", "10.0.0.7", "--run-dir", "r")
-    args = shared_store.prepare_run(run_args("--store", f"folder://{tmp_path}/s", *flags))
+    args = shared_store.prepare_run(run_args("--store", f"folder://{tmp_path}/s", *flags), {})
     assert (args.token_file, args.certs) == (Path("t"), Path("c"))
     assert (args.local_addr, args.run_dir) == ("10.0.0.7", "r") and not (tmp_path / "s").exists()
     monkeypatch.setenv(JOB_TOKEN, "x" * 20)
-    args = shared_store.prepare_run(run_args("--store", f"folder://{tmp_path}/s"))
+    args = shared_store.prepare_run(run_args("--store", f"folder://{tmp_path}/s"), {})
     assert args.token_file is None and not (tmp_path / "s" / "token").exists()
 
 
 def test_without_a_store_nothing_changes() -> None:
     given = run_args("--coordinator", "h:1")
-    assert vars(shared_store.prepare_run(given)) == vars(given)
-    assert shared_store.coordinator_beside(given, given, {}, lambda _: None) is None
+    assert vars(shared_store.prepare_run(given, {})) == vars(given)
+    assert shared_store.coordinator_beside(given, given, placement_of(given, {}), {}, lambda _: None) is None
 
 
 def test_a_coordinator_is_given_secrets_of_its_own(tmp_path: Path) -> None:
@@ -85,8 +86,8 @@ def test_a_coordinator_is_given_secrets_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("flags", "there"), [((), True), (("--coordinators", "0"), False), (("--spare-host",), True)])
 def test_a_coordinator_beside_the_agent(flags: tuple[str, ...], there: bool, tmp_path: Path) -> None:
     given = run_args("--store", f"folder://{tmp_path}/s", "--local-addr", "10.0.0.7", *flags)
-    args = shared_store.prepare_run(given)
-    beside = shared_store.coordinator_beside(given, args, {}, lambda _: None)
+    args = shared_store.prepare_run(given, {})
+    beside = shared_store.coordinator_beside(given, args, placement_of(args, {}), {}, lambda _: None)
     assert (beside is not None) == there
     if beside is not None:
         command = list(beside._command)
@@ -100,10 +101,10 @@ def test_the_address_of_this_host_is_not_loopback_if_there_is_another(monkeypatc
         raise socket.gaierror("unknown")
 
     monkeypatch.setattr(socket, "gethostbyname", lambda _: "10.1.2.3")
-    assert shared_store.own_address() == "10.1.2.3"
+    assert shared_store.usual_address() == "10.1.2.3"
     monkeypatch.setattr(socket, "gethostbyname", lambda _: "127.0.1.1")
     monkeypatch.setattr(shared_store, "_address_of_way_out", lambda: "10.9.9.9")
-    assert shared_store.own_address() == "10.9.9.9"
+    assert shared_store.usual_address() == "10.9.9.9"
     monkeypatch.setattr(socket, "gethostbyname", unknown)
     monkeypatch.setattr(shared_store, "_address_of_way_out", lambda: "127.0.0.1")
-    assert shared_store.own_address() == "127.0.0.1"
+    assert shared_store.usual_address() == "127.0.0.1"

@@ -26,13 +26,12 @@ async def own_address(
     patience: float = _PATIENCE,
     seen_from: Callable[[str], str | None] | None = None,
 ) -> str:
-    """`coordinators`: as HOST:PORT; none where a store will say them. `others`: addresses of this host, for where no
-    way to a coordinator names one."""
+    """`coordinators`: as HOST:PORT. `others`: addresses of this host, for where no way to a coordinator names one."""
     ask = seen_from or address_towards
     deadline = clock.now() + patience
     while True:
         ways = await asyncio.gather(*(asyncio.to_thread(ask, address) for address in coordinators))
-        if any(ways) or not coordinators or clock.now() >= deadline:
+        if any(ways) or clock.now() >= deadline:
             return chosen(coordinators, ways, others)
         await asyncio.sleep(_PAUSE)
 

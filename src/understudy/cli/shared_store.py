@@ -55,7 +55,7 @@ def prepare_run(args: argparse.Namespace, environment: Mapping[str, str]) -> arg
     args = check_run(args)
     if args.store:
         root, placement = folder_of(args.store), placement_of(args, environment)
-        args.local_addr = args.local_addr or own_address()
+        args.local_addr = args.local_addr or usual_address()
         args.run_dir = args.run_dir or str(folder_of_job(root, placement.job_key) / "run")
         _complete(args, root, placement.host.value, PartyRole.AGENT)
     return args
@@ -100,8 +100,9 @@ def coordinator_beside(
     return CoordinatorBeside(posts, command, environment, host=host, eager=not args.spare_host, say=say)
 
 
-def own_address() -> str:
-    """Under which other hosts reach this one. Many systems give their own name an address of loopback."""
+def usual_address() -> str:
+    """Under which other hosts reach this one, where no coordinator is known yet. Many systems give their own name an
+    address of loopback."""
     for find in (_address_of_name, _address_of_way_out):
         try:
             found = find()

@@ -56,9 +56,9 @@ class TrainingJob:
         return max(terms)[1] if terms else None
 
     def steps_done(self) -> int:
-        """By every rank that tells."""
-        files = list(self.run_dir.glob("ledger/steps-*.jsonl"))
-        return min((file.read_bytes().count(b"\n") for file in files), default=0)
+        """As the member says that has told of the newest one; those that are gone tell nothing any more."""
+        told = [re.findall(rb'"step":(\d+)', file.read_bytes()) for file in self.run_dir.glob("ledger/steps-*.jsonl")]
+        return max((int(steps[-1]) + 1 for steps in told if steps), default=0)
 
     def recoveries(self) -> list[RecoveryRecord]:
         return [record for record in decided_so_far(self.run_dir) if isinstance(record, RecoveryRecord)]
