@@ -59,7 +59,8 @@ def test_a_node_that_is_drained_and_used_again(cluster: SlurmCluster, monkeypatc
     said = (seen["n2"].verdict, seen["n2"].state, seen["n2"].reason)
     assert said == (Verdict.WANTED_BACK, "draining", "fan 3, and 4")
     cluster.resume("n2")
-    assert look(cluster, monkeypatch)["n2"].verdict is Verdict.IN_USE
+    # Slurm says for a moment that it does not respond (`mixed*`), which is nothing to act on.
+    cluster.wait_until(lambda: look(cluster, monkeypatch)["n2"].verdict is Verdict.IN_USE, "n2 in use again", 60)
 
 
 def test_an_allocation_ends_though_its_batch_host_is_gone(cluster: SlurmCluster) -> None:
