@@ -6,6 +6,7 @@ names. Groups are re-formed in place with functions of torch that are not public
 which nothing is known, that would fail at the first fault instead of now.
 """
 
+import gc
 import sys
 from datetime import timedelta
 from typing import Any, Literal
@@ -198,6 +199,7 @@ def _report_uncaught_errors(member: Member) -> None:
 def _wait_as_spare(control: ControlLine, progress: ProgressWriter) -> AssignRank:
     """Get warm, then sleep without using the CPU until a rank is given to us."""
     warm_up()
+    gc.collect()  # else a full collection comes when it likes: in the midst of a recovery it took 0.3 s of a rehearsal
     progress.show(0, -1, Place.PARKED)
     control.say_parked()
     ready = 0
